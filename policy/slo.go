@@ -31,11 +31,15 @@ type slo struct {
 	finished []finishedRequest // since the last plan
 	requests perQueue[requestState]
 
-	countedAt   sched.Time    // when open requests were last counted
-	lastRequest sched.Time    // when a request was last open or finished
-	quietAfter  time.Duration // how long after lastRequest isQuiet is set; at least quiet
+	countedAt   sched.Time // when open requests were last counted
+	lastRequest sched.Time // when a request was last open or finished
 	isQuiet     bool
 	quietEnd    sched.Time // when isQuiet was last cleared; zero once a request has finished since
+
+	// How often the time until isQuiet is set was doubled, because the first request after it was
+	// late, and how many first requests were in time since then.
+	quietDoubled int
+	firstInTime  int
 }
 
 // requestState is what slo keeps about the requests of an online queue.
@@ -59,7 +63,8 @@ type finishedRequest struct {
 
 const (
 	maxFinished = 4096             // requests kept between two plans
-	maxQuiet    = 10 * time.Minute // longest quietAfter
+	maxQuiet    = 10 * time.Minute // longest time until isQuiet is set
+	halveQuiet  = 16               // first requests in time that undo a doubling
 	maxStop     = time.Second      // of batch work for one request: well below the scheduler's StallLimit
 
 	// maxLatePeriods is for how many times the longest late period an open request
@@ -210,10 +215,8 @@ func (p *slo) countRequests(v *sched.View, requests []requestState) (finished in
 		r.reports = true
 		began := f.at.Add(-f.took)
 		if p.isQuiet || p.quietEnd > 0 {
-			// The first request found batch work with the default slice. If that
-			// made it late, the next quiet period begins later.
-			if f.took > q.Attr.SLO && (p.isQuiet || began <= p.quietEnd.Add(time.Millisecond)) {
-				p.quietAfter = min(2*p.quietAfter, maxQuiet)
+			if p.isQuiet || began <= p.quietEnd.Add(time.Millisecond) {
+				p.judgeQuiet(f.took <= q.Attr.SLO)
 			}
 			p.quietEnd = 0
 		}
@@ -296,15 +299,33 @@ func (p *slo) nextLate(v *sched.View, requests []requestState) (wake sched.Time)
 	return wake
 }
 
+// judgeQuiet takes in whether the first request after a quiet period, which found batch work with
+// the default slice, was in time. If it was late, the next quiet period begins later. A doubling is
+// undone slowly, so that few first requests are late where only some of them are.
+func (p *slo) judgeQuiet(inTime bool) {
+	if p.firstInTime++; inTime && p.firstInTime < halveQuiet {
+		return
+	}
+	p.firstInTime = 0
+	switch {
+	case inTime:
+		p.quietDoubled = max(p.quietDoubled-1, 0)
+	case p.quietAfter() < maxQuiet:
+		p.quietDoubled++
+	}
+}
+
+// quietAfter returns how long after lastRequest isQuiet is set.
+func (p *slo) quietAfter() time.Duration { return min(p.quiet<<p.quietDoubled, maxQuiet) }
+
 // updateQuiet updates whether it is quiet and returns when that may change.
 func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
-	p.quietAfter = max(p.quietAfter, p.quiet)
 	if !adapts || p.lastRequest == 0 {
 		p.isQuiet = false
 		return 0
 	}
 	was := p.isQuiet
-	p.isQuiet = now >= p.lastRequest.Add(p.quietAfter)
+	p.isQuiet = now >= p.lastRequest.Add(p.quietAfter())
 	if p.isQuiet {
 		return 0
 	}
@@ -312,7 +333,7 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 		p.quietEnd = now
 		p.ladder.setCurrent(p.ladder.chosen, now)
 	}
-	return p.lastRequest.Add(p.quietAfter)
+	return p.lastRequest.Add(p.quietAfter())
 }
 
 // stopBatch removes the grants of ready batch and idle queues while a request is open,

@@ -245,6 +245,76 @@ func TestSLOQuietTimeDoublesIfTheNextRequestIsLate(t *testing.T) {
 	}
 }
 
+// TestSLOQuietTimeFollowsTheParameter checks that the parameter quiet has an effect when it is changed,
+// in both directions and after the time has doubled, and that the time is halved again after 16 first
+// requests in time.
+func TestSLOQuietTimeFollowsTheParameter(t *testing.T) {
+	x := newSLORun(t, h200)
+	first := func(took time.Duration) { // a request, and one after it
+		for _, d := range []time.Duration{took, 9 * ms} {
+			x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+			x.now = x.now.Add(d)
+			x.step(sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: d})
+		}
+	}
+	expect := func(what string, want time.Duration) {
+		t.Helper()
+		if got := x.quiet(); got != want {
+			t.Errorf("%s: quiet after %v, want %v", what, got, want)
+		}
+	}
+	set := func(value string) {
+		choice, err := Choose("slo", map[string]string{"quiet": value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.step(sched.Event{Kind: sched.PolicyChosen, Choice: choice})
+	}
+	set("5m")
+	for range 20 {
+		x.request(stretch(9 * ms))
+	}
+	first(9 * ms)
+	expect("5m", 5*time.Minute)
+	set("1s")
+	first(9 * ms)
+	expect("lowered to 1s", time.Second)
+	first(testSLO + ms)
+	expect("the first request was late", 2*time.Second)
+	first(testSLO + ms)
+	expect("and again", 4*time.Second)
+	set("500ms")
+	first(9 * ms)
+	expect("lowered to 500ms, doubled twice", 2*time.Second)
+	for range 14 {
+		first(testSLO)
+		expect("some were in time", 2*time.Second)
+	}
+	first(testSLO)
+	expect("16 were in time", time.Second)
+	for range 10 {
+		first(testSLO)
+		expect("10 were in time", time.Second)
+	}
+	first(testSLO + ms)
+	expect("one was late", 2*time.Second)
+	for range 15 {
+		first(testSLO)
+		expect("15 were in time since then", 2*time.Second)
+	}
+	first(testSLO)
+	expect("16 were in time since then", time.Second)
+	for range 40 {
+		first(9 * ms)
+		x.quiet()
+	}
+	first(9 * ms)
+	expect("many were in time", 500*ms)
+	set("20s")
+	first(9 * ms)
+	expect("raised", 20*time.Second)
+}
+
 // TestSLOQueueThatMustBeFastEndsQuiet checks that batch work gives way at once when an online
 // queue without an SLO is opened while it is quiet.
 func TestSLOQueueThatMustBeFastEndsQuiet(t *testing.T) {
