@@ -333,6 +333,20 @@ func TestGivewayIdleClassRunsAgainWhenTheDeviceIsFree(t *testing.T) {
 	}
 }
 
+// TestGivewayIdleClassLeavesTheDeviceToABatchQueue checks that a queue of class idle, whose turn it is,
+// is stopped at once when a batch queue gets work: it does not overlap with it.
+func TestGivewayIdleClassLeavesTheDeviceToABatchQueue(t *testing.T) {
+	l := newNode(t, "giveway", nil, h200)
+	l.measureEvery, l.visits = 5*ms, true
+	last := l.open(class(sched.Idle), saturating)
+	l.run(2 * time.Second)
+	worker := l.open(batch(1), saturating)
+	before := last.served
+	if l.run(100 * ms); last.served-before > ms || worker.served < 99*ms {
+		t.Errorf("of 100 ms the queue of class idle had %v, the batch queue %v, want all for the batch queue", last.served-before, worker.served)
+	}
+}
+
 // TestGivewayIdleClassRunsAsSoonAsStandardWorkIsDone checks that an idle queue that was stopped for
 // standard work, for less than a turn or for many, runs when that is done: it did not find the device
 // busy in a turn in which it was not let run.

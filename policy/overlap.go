@@ -28,15 +28,19 @@ const (
 
 // beginOverlap lets the queue whose turn is over run on beside the next, if it is time to and the
 // visits of both can tell. If there are light queues, heavy ones run beside them anyway. Newcomers
-// need a trial, which is as rare as an overlap beside online work, so the trial goes first.
+// need a trial, which is as rare as an overlap beside online work, so the trial goes first. A queue of
+// class idle leaves at once.
 func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
-	if s.lightQueues > 0 || sum.wantClear || now < s.overlap.next || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
-		sum.activeOnline > 0 && (set.sharedSlice == sched.MinSlice || sum.newcomers > 0) || sum.rotationClass != sched.Batch {
+	if s.lightQueues > 0 || sum.wantClear || now < s.overlap.next || leaving.ID == entering.ID || !canOverlap(leaving) || !canOverlap(entering) ||
+		sum.activeOnline > 0 && (set.sharedSlice == sched.MinSlice || sum.newcomers > 0) {
 		return
 	}
 	s.overlap.leaving, s.overlap.since = leaving.ID, now
 	s.overlap.next = now.Add(overlapPause)
 }
+
+// canOverlap reports whether the load of q matters and its visits can tell.
+func canOverlap(q *sched.Queue) bool { return q.Attr.Class == sched.Batch && q.Visits.Known }
 
 // updateOverlap ends the overlap when both queues are judged, when a request is expected, or
 // when it takes too long.

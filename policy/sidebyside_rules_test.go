@@ -288,7 +288,8 @@ func TestOverlapBegins(t *testing.T) {
 		{"one queue", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].ID = 1 }, false},
 		{"no trace of one", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[0].Visits.Known = false }, false},
 		{"no trace of the other", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].Visits.Known = false }, false},
-		{"queues of class idle", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.rotationClass = sched.Idle }, false},
+		{"class idle enters", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].Attr.Class = sched.Idle }, false},
+		{"class idle leaves", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[0].Attr.Class = sched.Idle }, false},
 		{"shared=min", func(_ *giveway, _ *sched.View, _ *summary, set *setting) { set.sharedSlice = sched.MinSlice }, true},
 		{"shared=min, beside online work", func(_ *giveway, _ *sched.View, s *summary, set *setting) {
 			s.activeOnline, set.sharedSlice = 1, sched.MinSlice
