@@ -51,8 +51,10 @@ func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
 func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
 
 // uncounted reports whether q counts as ready only because its counters cannot be read. It
-// may be idle. No policy stops other queues until an uncounted one has nothing
-// to do: they would be stopped for ever beside an idle process.
+// may be idle. A policy that runs queues in an order stops no other queue until an uncounted one
+// has nothing to do: it would be stopped for ever beside an idle process. Only giveway and slo take
+// an uncounted online queue for busy: batch queues without slices are stopped for it, down to
+// their floor.
 func uncounted(q *sched.Queue) bool { return !q.Counters.Known && !q.Attr.Paused }
 
 // knownBusy reports whether q is runnable and not uncounted.
