@@ -18,7 +18,7 @@ const ExternalName = "external"
 // a nil Plan if the process has exited or its answer cannot be parsed.
 //
 // One question is open at a time. Until it is answered the last answer stays in force,
-// and queues that the last question did not name are granted. If the answer is later
+// and queues that the last answered question did not name are granted. If the answer is later
 // than the deadline, wrong, or the process is gone, the fallback policy decides until a
 // valid answer arrives. It is a new one each time: to one that had decided before, all service
 // that the other process has let queues have since then would be due at once.

@@ -19,8 +19,9 @@ type actionState struct {
 	use       use // how the queue uses its device: service.go
 
 	// A failed action is tried again after a pause. Stops, starts and settings
-	// have separate retries: a queue whose slice cannot be set can still be
-	// stopped and started.
+	// are tried again at times of their own: a queue whose slice cannot be set can
+	// still be stopped and started. The pause is one for all of them. It doubles with
+	// every failure and begins anew with every success, of whichever kind.
 	failedWays  Ability // ways of stopping that failed recently
 	failedUntil Time    // when failedWays may be tried again
 	retryStart  Time
