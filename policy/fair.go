@@ -42,11 +42,11 @@ type servedBefore struct {
 
 type entity struct {
 	vtime
-	id     uint64
-	weight int64
-	used   time.Duration // service in the current turn
-	open   bool          // it has a queue
-	ready  bool          // one of its queues is runnable
+	id         uint64
+	weight     int64
+	usedInTurn time.Duration // service in the current turn
+	open       bool          // it has a queue
+	ready      bool          // one of its queues is runnable
 }
 
 func byQueue(q *sched.Queue) uint64   { return uint64(q.ID) }
@@ -68,9 +68,9 @@ func (f *fair) Plan(v *sched.View) sched.Plan {
 	if current >= 0 {
 		e := &f.entities[current]
 		length := f.turnLength(v, e.weight, total)
-		f.turnStart.postpone(v, e.used, length)
+		f.turnStart.postpone(v, e.usedInTurn, length)
 		if v.Now >= f.turnStart.Add(length) {
-			if e.used == 0 {
+			if e.usedInTurn == 0 {
 				e.prepay(length, e.weight)
 			}
 			current = -1
@@ -105,7 +105,7 @@ func (f *fair) nextTurn(now sched.Time) int {
 	}
 	f.turnOf = 0
 	if best >= 0 {
-		f.entities[best].used = 0
+		f.entities[best].usedInTurn = 0
 		f.turnOf, f.turnStart.Time = f.entities[best].id, now
 	}
 	return best
@@ -119,7 +119,7 @@ func (f *fair) update(v *sched.View) {
 	for i := range v.Queues {
 		q, e := &v.Queues[i], &f.entities[f.entityIndex[i]]
 		if used := q.Served - before[i].served; before[i].known && used > 0 {
-			e.used += used
+			e.usedInTurn += used
 			e.charge(used, e.weight)
 		}
 		before[i] = servedBefore{served: q.Served, known: true}
