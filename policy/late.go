@@ -27,7 +27,7 @@ type allRequests struct {
 	total          int                              // requests whose durations are known
 	recentRequests float64
 	recentLate     float64 // late ones that count
-	recentStalls   float64 // late ones that took so long that a stall may be the reason: see stalled
+	recentStalls   float64 // late ones that took so long that a stall may be the reason: see countStall
 	stallsInRow    int
 }
 
@@ -41,7 +41,7 @@ func (l *ladder) addDuration(took time.Duration) {
 // and was allowed to take, and the score of its queue.
 func (l *ladder) addRequest(began sched.Time, took, allowed time.Duration, score *float64) {
 	late := took > allowed
-	stalled := late && l.stalled(took)
+	stalled := late && l.countStall(took)
 	if !late {
 		l.stallsInRow = 0
 	}
@@ -83,9 +83,9 @@ func (l *ladder) addRequest(began sched.Time, took, allowed time.Duration, score
 	l.failed = l.failed || *score >= lateLimit
 }
 
-// stalled reports whether a late request took so long that the setting is not the
-// reason. If that happens often, or often in a row, the setting is the reason.
-func (l *ladder) stalled(took time.Duration) bool {
+// countStall counts a late request as a stall if it took so long that the setting may not be the
+// reason, and reports whether it is not. If that happens often, or often in a row, the setting is.
+func (l *ladder) countStall(took time.Duration) bool {
 	if l.total < trialRequests/2 || took < l.stallTime() {
 		l.stallsInRow = 0
 		return false

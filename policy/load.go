@@ -195,10 +195,10 @@ func (r *loadState) holdVerdict(now sched.Time) {
 	r.heldAt, r.heldUntil = now, now.Add(r.hold)
 }
 
-// inRetrial reports whether the queue, which is light and runs beside others, has the default
-// slice now for a retrial, and when that changes; zero is not by itself. It ends a retrial that
-// takes too long: the verdict then holds for another while.
-func (r *loadState) inRetrial(now sched.Time) (bool, sched.Time) {
+// updateRetrial ends a retrial that takes too long: the verdict then holds for another while. It
+// reports whether the queue, which is light and runs beside others, has the default slice now for a
+// retrial, and when that changes; zero is not by itself.
+func (r *loadState) updateRetrial(now sched.Time) (bool, sched.Time) {
 	switch {
 	case r.verdict != lightLoad || !r.suspected:
 		return false, 0

@@ -249,7 +249,7 @@ func TestLoadOfAHeavyQueueBecomesUnknownFirst(t *testing.T) {
 	if l.window(4); l.verdict != unknownLoad {
 		t.Errorf("visits that end early: got load %d, want none", l.verdict)
 	}
-	if trial, _ := l.inRetrial(l.now); trial {
+	if trial, _ := l.updateRetrial(l.now); trial {
 		t.Error("it has a trial of its own, want that of the newcomers")
 	}
 	if l.window(4); l.verdict != lightLoad {
@@ -372,7 +372,7 @@ func TestLoadTrialOfASuspectedQueue(t *testing.T) {
 		{begin.Add(300 * ms), false, begin.Add(1300 * ms)}, // twice as long until the next
 		{begin.Add(1300 * ms), true, begin.Add(1600 * ms)},
 	} {
-		if got, change := l.inRetrial(tt.at); got != tt.want || change != tt.change {
+		if got, change := l.updateRetrial(tt.at); got != tt.want || change != tt.change {
 			t.Errorf("%v after the verdict: in a trial %v until %v, want %v until %v", tt.at.Sub(verdict), got, change.Sub(verdict), tt.want, tt.change.Sub(verdict))
 		}
 	}
@@ -391,7 +391,7 @@ func TestLoadTrialOfASuspectedQueue(t *testing.T) {
 	if heavy.window(10); heavy.verdict != heavyLoad || heavy.suspected {
 		t.Errorf("after two windows of full visits: got load %d, suspected %v, want heavy", heavy.verdict, heavy.suspected)
 	}
-	if trial, change := heavy.inRetrial(heavy.now); trial || change != 0 {
+	if trial, change := heavy.updateRetrial(heavy.now); trial || change != 0 {
 		t.Errorf("a heavy queue: in a trial %v until %v, want none", trial, change)
 	}
 }
@@ -418,7 +418,7 @@ func TestLoadSuspicionShortensALongVerdict(t *testing.T) {
 	for range 20 {
 		l.visitsOf(slice)
 	}
-	if trial, change := l.inRetrial(l.now); trial || change != from.Add(500*ms) {
+	if trial, change := l.updateRetrial(l.now); trial || change != from.Add(500*ms) {
 		t.Errorf("in a trial %v until %v after the verdict, want one to begin after 500 ms", trial, change.Sub(from))
 	}
 	// The verdict of a queue that was judged light long ago is tried at once.
@@ -430,7 +430,7 @@ func TestLoadSuspicionShortensALongVerdict(t *testing.T) {
 	for !l.suspected {
 		l.visitsOf(slice)
 	}
-	if trial, change := l.inRetrial(l.now); !trial || change != l.now.Add(300*ms) {
+	if trial, change := l.updateRetrial(l.now); !trial || change != l.now.Add(300*ms) {
 		t.Errorf("in a trial %v until %v from now, want 300 ms from now", trial, change.Sub(l.now))
 	}
 }

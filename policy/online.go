@@ -90,9 +90,9 @@ func (o *onlineState) predictable(now sched.Time, lead time.Duration) bool {
 	return r.expected(now) > 0 && o.work.n > 0 && 2*(lead+2*o.margin()+o.work.mean+handover) < r.period
 }
 
-// wantsClear reports whether the device is to be clear for a request of q now, and when that
-// changes; zero is not by itself.
-func (o *onlineState) wantsClear(q *sched.Queue, now sched.Time, lead time.Duration) (bool, sched.Time) {
+// updateClear begins and ends the time in which the device is to be clear for an expected request of
+// q. It reports whether that is so now, and when it changes; zero is not by itself.
+func (o *onlineState) updateClear(q *sched.Queue, now sched.Time, lead time.Duration) (bool, sched.Time) {
 	r := &o.rhythm
 	if now < o.clearUntil {
 		switch {
@@ -138,7 +138,7 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 		if o.predictable(v.Now, lead) {
 			predictable++
 		}
-		wanted, change := o.wantsClear(q, v.Now, lead)
+		wanted, change := o.updateClear(q, v.Now, lead)
 		if !wanted {
 			due, at := p.due(q, v.Now, lead)
 			wanted, change = due, earlier(change, at)

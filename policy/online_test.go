@@ -70,7 +70,7 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 		check := func(at sched.Time, want bool, change sched.Time) {
 			t.Helper()
 			o.watch(&o.q, at)
-			if got, when := o.wantsClear(&o.q, at, onlineLead); got != want || !near(when.Sub(change), 0, time.Microsecond) {
+			if got, when := o.updateClear(&o.q, at, onlineLead); got != want || !near(when.Sub(change), 0, time.Microsecond) {
 				t.Errorf("counters %v, %v after the request: clear %v until %v, want %v until %v",
 					counters, at.Sub(next), got, when.Sub(next), want, change.Sub(next))
 			}
@@ -96,7 +96,7 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 		check(next, true, over)
 		check(over-1, true, over)
 		o.watch(&o.q, over)
-		if got, _ := o.wantsClear(&o.q, over, onlineLead); got {
+		if got, _ := o.updateClear(&o.q, over, onlineLead); got {
 			t.Error("clear although the request must be over")
 		}
 	}
@@ -116,7 +116,7 @@ func TestDeviceIsClearOncePerRequest(t *testing.T) {
 			o.end()
 		}
 		o.watch(&o.q, at)
-		wanted, _ := o.wantsClear(&o.q, at, onlineLead)
+		wanted, _ := o.updateClear(&o.q, at, onlineLead)
 		if wanted && !was {
 			cleared++
 		}
@@ -140,7 +140,7 @@ func TestPredictableRequests(t *testing.T) {
 	if !o.predictable(now, longest-1) || o.predictable(now, longest) {
 		t.Errorf("with a lead of %v: predictable %v, one nanosecond less %v; want false and true", longest, o.predictable(now, longest), o.predictable(now, longest-1))
 	}
-	if wanted, change := o.wantsClear(&o.q, now, longest); wanted || change != 0 {
+	if wanted, change := o.updateClear(&o.q, now, longest); wanted || change != 0 {
 		t.Errorf("with a lead that is too long: clear %v until %v, want never", wanted, change)
 	}
 	if o.predictable(now.Add(5*onlinePeriod), ms) {

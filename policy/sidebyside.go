@@ -156,7 +156,7 @@ func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, st *queueSta
 	if sum.activeOnline == 0 || set.sharedSlice == 0 || sum.predicted && s.sharingNow {
 		return 0
 	}
-	switch retrial, change := st.load.inRetrial(now); {
+	switch retrial, change := st.load.updateRetrial(now); {
 	case !s.sharingNow: // an overlap: the default slice would let online work wait too long
 	case s.inTrial(st):
 		return 0
