@@ -25,9 +25,10 @@ import (
 type edf struct {
 	params
 	planner
-	k     int
-	tardy time.Duration
-	order []urgency // of the runnable queues
+	k         int
+	tardy     time.Duration
+	urgencies []urgency // of each queue of the view; only those of runnable ones are set
+	order     []urgency // of the runnable queues, sorted
 }
 
 // dueGroup is the first key of the order in which queues run.
@@ -67,13 +68,15 @@ func tardyParam(v *time.Duration) param {
 
 // Plan implements sched.Policy.
 func (p *edf) Plan(v *sched.View) sched.Plan {
-	p.order = p.order[:0]
+	p.urgencies, p.order = p.urgencies[:0], p.order[:0]
 	for i := range v.Queues {
+		var u urgency
 		if q := &v.Queues[i]; runnable(q) {
-			u := p.urgencyOf(q, v.Now)
+			u = p.urgencyOf(q, v.Now)
 			u.uncounted = uncounted(q)
 			p.order = append(p.order, u)
 		}
+		p.urgencies = append(p.urgencies, u)
 	}
 	slices.SortFunc(p.order, urgency.compare)
 	k := 0 // of the order, with the uncounted ones in between
@@ -84,8 +87,7 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 	}
 	chosen, waiting := p.order[:k], p.order[k:]
 	p.grantOnly(v, func(i int) bool {
-		q := &v.Queues[i]
-		return runnable(q) && p.urgencyOf(q, v.Now).compare(chosen[k-1]) <= 0
+		return runnable(&v.Queues[i]) && p.urgencies[i].compare(chosen[k-1]) <= 0
 	})
 
 	if len(waiting) == 0 {
