@@ -147,7 +147,6 @@ static void forked(void) {
 }
 
 struct gw_library gw_cuda_library = {
-    .file = "libcuda.so.1",
     .stem = "libcuda.so",
     .prefix = "cu",
     .hooks = cuda_hooks,

@@ -126,9 +126,6 @@ void gw_hint_republish(void);
 /* In the child of a fork: forgets all hints. */
 void gw_hint_forked(void);
 
-/* The C library's dlsym. */
-void *gw_real_dlsym(void *handle, const char *name);
-
 /* Writes a line to stderr, once per process for each message, if GIVEWAY_VERBOSE is set. */
 void gw_log(const char *message);
 

@@ -76,10 +76,42 @@ func TestUnusualPrograms(t *testing.T) {
 			t.Errorf("the doorbell has %v, %v; want 4 rings", rung, err)
 		}
 	})
+	t.Run("plugins", func(t *testing.T) { testPlugins(builder{t, b.dir}) })
 	t.Run("a full /dev/shm", func(t *testing.T) { testFullMemory(t, b.dir) })
 	t.Run("killed", func(t *testing.T) { testKilled(t, b.dir) })
 	for name, doorbell := range badDoorbells(t) {
 		t.Run("the doorbell is "+name, func(t *testing.T) { testBadDoorbell(t, b.dir, doorbell) })
+	}
+}
+
+// testPlugins: a thread that loads or unloads a library may wait for a thread that uses a runtime for
+// the first time. So the shim must not wait for the loader in a call of the program.
+func testPlugins(b builder) {
+	b.compile("plugin.so", "-DPLUGIN", "-fPIC", "-shared", "test/loader.c", "-l:libcuda.so.1")
+	b.compile("loader", "test/loader.c")
+	predict := both(func(p *shimpage.Page) { p.SetParking(2*time.Millisecond, 20*time.Millisecond) },
+		func(p *shimpage.Page) { p.SetWatch(shimpage.PredictArrivals) })
+	for _, when := range []string{"begin", "end", "again"} {
+		for name, prepare := range map[string]func(*shimpage.Page){
+			"bound": bound(4, 2), "late entry": lateEntry(shimpage.LateOn), "parking": predict,
+		} {
+			b.t.Run(when+", "+name, func(t *testing.T) {
+				d := newDaemon(t, prepare)
+				p := start(t, d.Socket(), b.dir, "loader", b.path("plugin.so"), when)
+				page := d.Page()
+				p.expectOK()
+				c := page.Counters()
+				if launches := uint64(30 * 20); c.Launched < launches || c.Launched%launches != 0 {
+					t.Errorf("%d launches passed the gate, want a multiple of %d", c.Launched, launches)
+				}
+				if name == "late entry" && c.LateRequests == 0 {
+					t.Error("no request entered late, so the test did not start the timer thread")
+				}
+				if name == "parking" && c.Parked == 0 {
+					t.Error("nothing was parked, so the test did not start the parking thread")
+				}
+			})
+		}
 	}
 }
 

@@ -15,12 +15,10 @@
  * (ihipEventQuery in ROCm's clr), even if it was recorded before the capture began. So no
  * event is queried while a capture is in progress, and no capture begins during a query.
  */
-#include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "class.h"
-#include "elf.h"
 #include "gate.h"
 #include "hip_calls.h"
 #include "hip_late.h"
@@ -37,20 +35,6 @@
 enum { hipSuccess = 0, hipErrorNotReady = 600, hipErrorNotSupported = 801, hipEventDisableTiming = 2 };
 
 extern struct gw_library gw_hip_library;
-
-/*
- * The file name of libamdhip64 contains its version. The loaded version is looked for when a
- * function is needed, because a program may have loaded it with RTLD_LOCAL.
- */
-static void find_file(void) {
-  static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
-  void *(*open)(const char *, int) = (void *(*)(const char *, int))gw_elf_function("dlopen");
-  for (size_t i = 0; open && i < COUNT(names); i++) {
-    if (!open(names[i], RTLD_LAZY | RTLD_NOLOAD)) continue;
-    __atomic_store_n(&gw_hip_library.file, names[i], __ATOMIC_RELAXED);
-    return;
-  }
-}
 
 static void *library_function(void **cache, const char *name) {
   void *f = __atomic_load_n(cache, __ATOMIC_RELAXED);
@@ -544,11 +528,9 @@ static void forked(void) {
 }
 
 struct gw_library gw_hip_library = {
-    .file = "libamdhip64.so",
     .stem = "libamdhip64",
     .prefix = "hip",
     .hooks = hooks,
     .count = COUNT(hooks) - 1,
     .forked = forked,
-    .find_file = find_file,
 };

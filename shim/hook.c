@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 //go:build ignore
 
-/* This library's dlsym and dlvsym, and the look-up of the runtimes' functions. */
+/* This library's dlsym, dlvsym and dlclose, and the look-up of the runtimes' functions. */
 #define _GNU_SOURCE
 #include "hook.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <string.h>
 
 #include "elf.h"
@@ -24,6 +25,7 @@ static struct gw_library *const gw_libraries[] = {&gw_cuda_library, &gw_hip_libr
 typedef void *dlsym_fn(void *, const char *);
 typedef void *dlvsym_fn(void *, const char *, const char *);
 typedef void *dlopen_fn(const char *, int);
+typedef int dlclose_fn(void *);
 typedef char *dlerror_fn(void);
 
 /* The C library's own function, looked up until it is found. */
@@ -58,8 +60,6 @@ static dlvsym_fn *real_dlvsym(void) {
   return f ? f : no_dlvsym;
 }
 
-void *gw_real_dlsym(void *handle, const char *name) { return real_dlsym()(handle, name); }
-
 /* Clears dlerror after a failed look-up of this library's own. */
 static void clear_error(void) {
   static void *known;
@@ -67,33 +67,37 @@ static void clear_error(void) {
   if (error) error();
 }
 
-/* Returns a handle of the library if it is loaded. The handle is never closed, so the functions
- * found in it stay valid even if the program unloads the library. */
-static void *pin_library(struct gw_library *lib) {
-  static void *known;
-  dlopen_fn *open = libc_function(&known, "dlopen");
-  if (lib->find_file) lib->find_file();
-  void *handle = open ? open(lib->file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-  if (handle) lib->pinned = true;
-  else clear_error();
-  return handle;
-}
-
-void *gw_library_symbol(struct gw_library *lib, const char *name) {
-  void *found = real_dlsym()(RTLD_NEXT, name);
-  if (found && lib->pinned) return found;
-  /* The program has loaded the library with RTLD_LOCAL: it is not in the search order. */
-  void *handle = pin_library(lib);
-  if (found) return found;
-  found = handle ? real_dlsym()(handle, name) : NULL;
-  if (!found) clear_error();
-  return found;
-}
+void *gw_library_symbol(struct gw_library *lib, const char *name) { return gw_elf_runtime_function(name, lib->stem); }
 
 void *gw_hook_find(struct gw_library *lib, struct gw_hook *hook) {
   void *real = gw_library_symbol(lib, hook->name);
   if (real) __atomic_store_n(&hook->real, real, __ATOMIC_RELAXED);
   return real;
+}
+
+/* Keeps the library loaded, if it is, for as long as the process lives. */
+static void pin_library(struct gw_library *lib) {
+  static void *known;
+  dlopen_fn *open = libc_function(&known, "dlopen");
+  char path[PATH_MAX];
+  if (!open || !gw_elf_path(lib->stem, path, sizeof path)) return;
+  if (open(path, RTLD_LAZY | RTLD_NOLOAD)) __atomic_store_n(&lib->pinned, true, __ATOMIC_RELAXED);
+  else clear_error();
+}
+
+/*
+ * The functions that were found in a runtime's library stay valid even if the program unloads it:
+ * the library is pinned before any call that could unload it. It cannot be pinned when a function
+ * is found, because that must not wait for the loader (elf.h). This call waits for the loader
+ * anyway.
+ */
+__attribute__((visibility("default"))) int dlclose(void *handle) {
+  static void *known;
+  dlclose_fn *real = libc_function(&known, "dlclose");
+  for (size_t i = 0; i < LIBRARIES; i++) {
+    if (gw_libraries[i] && !__atomic_load_n(&gw_libraries[i]->pinned, __ATOMIC_RELAXED)) pin_library(gw_libraries[i]);
+  }
+  return real ? real(handle) : -1;
 }
 
 static struct gw_hook *find_hook(const char *name, struct gw_library **lib) {
@@ -116,6 +120,17 @@ static struct gw_hook *find_hook(const char *name, struct gw_library **lib) {
 /* Fails as the real look-up does, and sets dlerror. */
 static void *not_found(const char *name) { return real_dlsym()(RTLD_NEXT, name); }
 
+/* Whether there is a function behind a wrapper: in the search order after this library, or in the
+ * runtime's library if the program has loaded it with RTLD_LOCAL. */
+static bool exists(struct gw_library *lib, struct gw_hook *hook) {
+  void *next = real_dlsym()(RTLD_NEXT, hook->name), *real = gw_hook_real(lib, hook);
+  if (next && !real) __atomic_store_n(&hook->real, next, __ATOMIC_RELAXED);
+  if (next) return true;
+  bool known = real && gw_elf_within(real, lib->stem);
+  if (known) clear_error();
+  return known;
+}
+
 /*
  * What a look-up should return if the real one has found `real`. A wrapper replaces only the
  * runtime's own function. A program that checks whether there is a driver, or that uses
@@ -123,9 +138,8 @@ static void *not_found(const char *name) { return real_dlsym()(RTLD_NEXT, name);
  */
 static void *wrapper_for(struct gw_library *lib, struct gw_hook *hook, void *real) {
   if (!real) return NOT_OURS; /* the real look-up is made again and sets dlerror */
-  if (real == hook->wrapper) return gw_hook_real(lib, hook) ? real : not_found(hook->name);
+  if (real == hook->wrapper) return exists(lib, hook) ? real : not_found(hook->name);
   if (!gw_elf_within(real, lib->stem)) return NOT_OURS;
-  if (!lib->pinned) pin_library(lib);
   __atomic_store_n(&hook->real, real, __ATOMIC_RELAXED);
   return hook->wrapper;
 }
@@ -136,7 +150,7 @@ static __attribute__((noinline)) void *find_wrapper(void *handle, const char *na
   if (!hook) return NOT_OURS;
   /* RTLD_NEXT finds the real function from here, and this library from a library before it.
    * Both are right, unless there is no real function. */
-  if (handle == RTLD_NEXT) return gw_hook_real(lib, hook) ? NOT_OURS : not_found(name);
+  if (handle == RTLD_NEXT) return exists(lib, hook) ? NOT_OURS : not_found(name);
   void *real = version ? real_dlvsym()(handle, name, version) : real_dlsym()(handle, name);
   return wrapper_for(lib, hook, real);
 }

@@ -27,23 +27,19 @@ struct gw_hook {
 };
 
 struct gw_library {
-  const char *file;   /* the name it is loaded by: "libcuda.so.1" */
   const char *stem;   /* how its file name begins: "libcuda.so" */
   const char *prefix; /* how the names of its functions begin: "cu" */
   struct gw_hook *hooks;
   size_t count;
-  bool pinned; /* it cannot be unloaded any more */
+  bool pinned; /* it cannot be unloaded any more; accessed atomically */
   /* Each of these may be NULL. */
-  void (*find_file)(void);        /* sets file to the name that is loaded */
   void (*forked)(void);           /* in the child of a fork: clears all state */
   void (*ready)(uint64_t at_ns);  /* the process became ready; called with gw_act.lock held */
   void (*expect)(uint64_t at_ns); /* the program expects work at that time; 0: unknown */
 };
 
-/*
- * Finds the runtime's function behind a hook: in the libraries after this one, else in the
- * runtime's library if it is loaded. Returns NULL if there is no such function.
- */
+/* Finds the runtime's function behind a hook, without waiting for the loader: see elf.h. Returns
+ * NULL if there is no such function. */
 void *gw_hook_find(struct gw_library *lib, struct gw_hook *hook);
 
 static inline void *gw_hook_real(struct gw_library *lib, struct gw_hook *hook) {

@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include "kfd_thread.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 #include <sys/syscall.h>
 
 #include "activity.h"
+#include "elf.h"
 #include "page.h"
 #include "sys.h"
 
@@ -82,7 +82,7 @@ struct threads {
 };
 
 static bool find_threads(struct threads *t) {
-#define FIND(field) ((*(void **)&t->field = gw_real_dlsym(RTLD_DEFAULT, "pthread_" #field)) != NULL)
+#define FIND(field) ((*(void **)&t->field = gw_elf_function_first("pthread_" #field)) != NULL)
   return FIND(create) && FIND(detach) && FIND(attr_init) && FIND(attr_setstacksize) && FIND(attr_destroy);
 #undef FIND
 }

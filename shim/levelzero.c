@@ -382,7 +382,6 @@ static void forked(void) {
 }
 
 struct gw_library gw_levelzero_library = {
-    .file = "libze_loader.so.1",
     .stem = "libze_loader",
     .prefix = "ze",
     .hooks = hooks,

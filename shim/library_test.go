@@ -48,7 +48,7 @@ func TestLibraryNeedsAndExports(t *testing.T) {
 	}
 	for _, s := range exports {
 		known := false
-		for _, prefix := range []string{"cu", "hip", "_Z24hip", "cl", "ze", "giveway_", "dlsym", "dlvsym", "ioctl", "dup2", "dup3", "prctl"} {
+		for _, prefix := range []string{"cu", "hip", "_Z24hip", "cl", "ze", "giveway_", "dlsym", "dlvsym", "dlclose", "ioctl", "dup2", "dup3", "prctl"} {
 			known = known || strings.HasPrefix(s.Name, prefix)
 		}
 		if s.Section != elf.SHN_UNDEF && !known {

@@ -431,7 +431,6 @@ static void forked(void) {
 }
 
 struct gw_library gw_opencl_library = {
-    .file = "libOpenCL.so.1",
     .stem = "libOpenCL",
     .prefix = "cl",
     .hooks = hooks,

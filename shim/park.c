@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "park.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "activity.h"
 #include "cuda.h"
+#include "elf.h"
 #include "page.h"
 #include "predict.h"
 #include "sys.h"
@@ -344,8 +344,8 @@ static void stop_parking(void) {
 static void start_thread(void) {
   uint32_t no = 0;
   if (!__atomic_compare_exchange_n(&started, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
-  int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
+  int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_elf_function_first("pthread_create");
+  int (*detach)(unsigned long) = gw_elf_function_first("pthread_detach");
   if (!create || !detach || !find_driver() || atexit(stop_parking) != 0) return;
   sigset_t all, before;
   sigfillset(&all); /* by sigprocmask, which leaves the C library's signals: setuid needs every thread to take one */

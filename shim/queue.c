@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include "queue.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -19,6 +18,7 @@
 #include <sys/syscall.h>
 
 #include "activity.h"
+#include "elf.h"
 #include "page.h"
 #include "queue_rank.h"
 
@@ -303,8 +303,8 @@ static void *run_queue(void *arg) {
  * not have loaded it. */
 static int start_thread(giveway_queue *q) {
   typedef int create_fn(unsigned long *, const void *, void *(*)(void *), void *);
-  create_fn *create = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
-  int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
+  create_fn *create = gw_elf_function_first("pthread_create");
+  int (*detach)(unsigned long) = gw_elf_function_first("pthread_detach");
   if (!create || !detach) return -ENOSYS;
   /* The program's signals go to its own threads. */
   sigset_t all, before;

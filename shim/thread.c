@@ -4,14 +4,13 @@
 #define _GNU_SOURCE
 #include "thread.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 
-#include "gate.h"
+#include "elf.h"
 #include "sys.h"
 
 /* These functions have been in different libraries, and an old program need not have loaded
@@ -28,7 +27,7 @@ struct threads {
 };
 
 static bool find_threads(struct threads *t) {
-#define FIND(field) ((*(void **)&t->field = gw_real_dlsym(RTLD_DEFAULT, "pthread_" #field)) != NULL)
+#define FIND(field) ((*(void **)&t->field = gw_elf_function_first("pthread_" #field)) != NULL)
   return FIND(create) && FIND(detach) && FIND(attr_init) && FIND(attr_destroy) && FIND(attr_setinheritsched) &&
          FIND(attr_setschedpolicy) && FIND(attr_setschedparam) && FIND(attr_setaffinity_np);
 #undef FIND
