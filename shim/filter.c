@@ -111,6 +111,7 @@ __attribute__((constructor)) static void load(void) {
   gw_bias_may_call = permitted;
   if (!inherited_permit()) return; /* the first launch says so */
   loaded_pid = this_pid();
+  gw_log_remember_stderr();
   gw_bias_register();
 }
 

@@ -302,8 +302,8 @@ __attribute__((constructor)) static void load(void) {
     __register_atfork(0, 0, forked, 0);
     return;
   }
-  __atomic_store_n(&gw_ended, 1, __ATOMIC_RELAXED);
   gw_log_always("this C library is not glibc; programs that use it run without giveway");
+  __atomic_store_n(&gw_ended, 1, __ATOMIC_RELAXED);
 }
 
 __attribute__((destructor)) static void unload(void) {

@@ -132,6 +132,10 @@ void gw_log(const char *message);
 /* The same even without GIVEWAY_VERBOSE. */
 void gw_log_always(const char *message);
 
+/* When the library is loaded: remembers which file stderr is. Messages are written only while it is
+ * that file. */
+void gw_log_remember_stderr(void);
+
 #pragma GCC visibility pop
 
 #endif

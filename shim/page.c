@@ -178,21 +178,8 @@ static void close_connection(void) {
   conn = -1;
 }
 
-/* With attach_lock held. A daemon that cannot be told, because the filters may forbid it, sees
- * an idle process. */
-static void leave(enum gw_filters why, bool may_call) {
-  bool attached = gw_page_attached();
-  __atomic_store_n(&gw_ended, 1, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
-  if (attached) {
-    GW_WRITE(completed, GW_READ(launched));
-    GW_WRITE(open_requests, 0);
-    GW_WRITE(flags, 0);
-    wake_sleepers();
-    unmap();
-    if (may_call) close_connection();
-    else __atomic_store_n(&doorbell, -1, __ATOMIC_SEQ_CST);
-  }
+/* Says that the library leaves the program alone, before it does: after that it logs nothing. */
+static void log_leave(enum gw_filters why, bool attached) {
   if (why == GW_INHERITED) {
     gw_log_always("the program was started under a seccomp filter that may forbid what giveway needs, or "
                   "without /proc, which would show that; it runs without giveway. Start it with 'giveway run', which tries the calls");
@@ -201,6 +188,23 @@ static void leave(enum gw_filters why, bool may_call) {
   } else {
     gw_log("the program restricts its own system calls; running without giveway");
   }
+}
+
+/* With attach_lock held. A daemon that cannot be told, because the filters may forbid it, sees
+ * an idle process. */
+static void leave(enum gw_filters why, bool may_call) {
+  bool attached = gw_page_attached();
+  log_leave(why, attached);
+  __atomic_store_n(&gw_ended, 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
+  if (!attached) return;
+  GW_WRITE(completed, GW_READ(launched));
+  GW_WRITE(open_requests, 0);
+  GW_WRITE(flags, 0);
+  wake_sleepers();
+  unmap();
+  if (may_call) close_connection();
+  else __atomic_store_n(&doorbell, -1, __ATOMIC_SEQ_CST);
 }
 
 void gw_page_leave(enum gw_filters why) {

@@ -75,7 +75,7 @@ func newTryFilters() *cobra.Command {
 	}
 }
 
-// tryCalls makes the system calls of shim/connect.c, page.c and bias.c. A call that is
+// tryCalls makes the system calls of shim/connect.c, page.c, log.c and bias.c. A call that is
 // refused, or ends this process, is one that the shim may not make.
 func tryCalls() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -114,6 +114,8 @@ func tryCalls() error {
 		{"fstat", func() error { return unix.Fstat(memory, &unix.Stat_t{}) }},
 		{"fcntl", func() error { _, err := unix.FcntlInt(uintptr(memory), unix.F_GET_SEALS, 0); return err }},
 		{"prlimit64", func() error { return unix.Getrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{}) }},
+		{"rt_sigpending", func() error { return signalCall(unix.SYS_RT_SIGPENDING, 0) }},
+		{"rt_sigtimedwait", func() error { return signalCall(unix.SYS_RT_SIGTIMEDWAIT, signalSetBytes) }},
 		{"membarrier", func() error {
 			_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, 0, 0, 0)
 			if errno == 0 || errno == syscall.ENOSYS { // a kernel without it
@@ -128,6 +130,18 @@ func tryCalls() error {
 	}
 	_, _ = unix.Getpid(), unix.Geteuid()
 	return nil
+}
+
+const signalSetBytes = 8
+
+// signalCall makes a system call about signals without memory for a set of them. If filters permit
+// the call, the kernel refuses it for that reason.
+func signalCall(number, fourth uintptr) error {
+	_, _, errno := unix.Syscall6(number, 0, signalSetBytes, 0, fourth, 0, 0)
+	if errno == unix.EFAULT {
+		return nil
+	}
+	return errno
 }
 
 // permitted drops errors of a call that was made. A filter refuses with others.

@@ -16,17 +16,22 @@
  *     harm vfork     has a child that shares its memory and closes all descriptors
  *     harm contexts  has requests in two contexts alternately, each announced
  *     harm reload    loads and unloads the driver twice before it loads it for good
+ *     harm message HOW  makes the shim write to stderr: which has no reader (pipe; pending: and has
+ *                    a SIGPIPE of its own pending), or which it has closed and opened a file (file)
  *     harm forever   launches and prints what it does until it is killed
  *     harm plain     makes three launches
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -194,9 +199,11 @@ static void contexts(void) {
 
 #define LIMIT 1024 /* of descriptors */
 
+/* Checks the files that the program has opened: number 2, or all from a number on. */
 static void check_files(const char *when, int from) {
   for (int fd = from; fd < LIMIT; fd++) {
     struct stat s;
+    if (from == 2 && fd > 2) break; /* only the file in place of stderr */
     const char *what = fstat(fd, &s) ? "closed" : s.st_size ? "written to" : NULL;
     if (!what) continue;
     printf("%s: descriptor %d of the program's was %s\n", when, fd, what);
@@ -281,6 +288,34 @@ static void reload(void *lib) {
   }
 }
 
+static bool is_pending(void) {
+  sigset_t pending;
+  return sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE);
+}
+
+static void message(const char *how) {
+  bool own = strcmp(how, "pending") == 0;
+  sigset_t sigpipe, before, after;
+  sigemptyset(&sigpipe);
+  sigaddset(&sigpipe, SIGPIPE);
+  if (own) sigprocmask(SIG_BLOCK, &sigpipe, NULL), raise(SIGPIPE);
+  if (strcmp(how, "file") == 0) {
+    close(2);
+    if (memfd_create("its own", 0) != 2) fail("take the descriptor of stderr");
+  }
+  void *stream = new_stream(0);
+  launch(stream, count, 3);
+  finish(stream);
+  sigprocmask(SIG_BLOCK, NULL, &before);
+  errno = EDOM;
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) fail("prctl"); /* the shim says that it leaves */
+  if (errno != EDOM) fail("errno was changed");
+  sigprocmask(SIG_BLOCK, NULL, &after);
+  if (sigismember(&before, SIGPIPE) != sigismember(&after, SIGPIPE)) fail("the signal mask was changed");
+  if (is_pending() != own) fail(own ? "a signal of the program's was taken" : "a signal was left");
+  if (strcmp(how, "file") == 0) check_files("soon", 2);
+}
+
 static void forever(void) {
   void *streams[] = {new_stream(0), new_stream(1)};
   for (int i = 0;; i++) {
@@ -304,6 +339,7 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "ahead") == 0) most_events = release_primary(1);
   else if (strcmp(what, "contexts") == 0) contexts();
   else if (strcmp(what, "files") == 0) files(argc > 2 ? argv[2] : "");
+  else if (strcmp(what, "message") == 0) message(argc > 2 ? argv[2] : "");
   else if (strcmp(what, "vfork") == 0) in_a_vfork();
   else if (strcmp(what, "reload") == 0) reload(lib);
   else if (strcmp(what, "forever") == 0) forever();
