@@ -143,6 +143,7 @@ struct gw_hook cuda_hooks[HOOKS] = {
 static void forked(void) {
   cuda_marks_forked();
   cuda_events_forked();
+  cuda_contexts_forked();
   cuda_park_forked();
 }
 

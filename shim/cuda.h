@@ -34,6 +34,12 @@ extern struct gw_hook cuda_hooks[HOOKS];
 /* The driver's function of that name, or NULL. The caller gives it its type. */
 #define REAL(symbol) gw_hook_real(&gw_cuda_library, &cuda_hooks[HOOK_##symbol])
 
+/* In a wrapper: makes the driver's call, whose result is `result` then. */
+#define CALL(symbol, types, args)                                \
+  int(*real) types = REAL(symbol);                               \
+  if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;   \
+  int result = real args
+
 /* Driver functions that the library calls for itself. NULL if the driver has none. */
 struct cuda_driver {
   int (*cuCtxGetCurrent)(void **ctx);
@@ -45,6 +51,7 @@ struct cuda_driver {
   int (*cuStreamQuery)(void *stream);
   int (*cuStreamGetPriority)(void *stream, int *priority);
   int (*cuThreadExchangeStreamCaptureMode)(int *mode);
+  int (*cuDevicePrimaryCtxGetState)(int device, unsigned *flags, int *active);
 };
 const struct cuda_driver *cuda_driver(void);
 
@@ -74,8 +81,17 @@ void *cuda_driver_handle(void *stream);
 int cuda_leave_captures(void);
 void cuda_restore_captures(int mode);
 
-/* Forgets the events of a context, or with GW_ALL of every context, which is destroyed. */
+/* Forgets the events of a context, or with GW_ALL of every context, which is about to be
+ * destroyed. */
 void cuda_marks_forget(void *ctx);
+
+/* Around a call that may destroy the context: its events that are kept for later marks are not used
+ * in between. `gone` says whether the call did. */
+void cuda_marks_suspend(void *ctx);
+void cuda_marks_resume(void *ctx, bool gone);
+
+/* A stream is destroyed, which may be of a green context. */
+void cuda_green_forget(void *stream);
 
 /* A copy between host and device has returned: all commands before `ticket` on its stream are
  * done. On the legacy stream those on all blocking streams are done too. */
@@ -90,6 +106,7 @@ void cuda_late_forget(void *ctx);
 /* In the child of a fork. */
 void cuda_marks_forked(void);
 void cuda_events_forked(void);
+void cuda_contexts_forked(void);
 
 #pragma GCC visibility pop
 

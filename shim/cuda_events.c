@@ -2,7 +2,7 @@
 //go:build ignore
 
 /* The CUDA driver's calls that tell that work is done, and those that create and destroy
- * streams, events and contexts. None of them is ever held. */
+ * streams and events. None of them is ever held. */
 #include <stddef.h>
 
 #include "activity.h"
@@ -11,11 +11,6 @@
 #include "late.h"
 #include "park.h"
 #include "sys.h"
-
-#define CALL(symbol, types, args)                                \
-  int(*real) types = REAL(symbol);                               \
-  if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;   \
-  int result = real args
 
 static gw_lock_t lock;
 
@@ -247,7 +242,7 @@ BEGIN_BOTH(cuStreamBeginRecaptureToGraph, (void *, int, void *, void *, void *),
 END(cuStreamEndCapture, LEGACY)
 END(cuStreamEndCapture_ptsz, PER_THREAD)
 
-/* Streams, events and contexts that are created and destroyed. */
+/* Streams and events that are created and destroyed: contexts are in cuda_contexts.c. */
 
 EXPORTED int cuStreamCreate(void **stream, unsigned flags) {
   CALL(cuStreamCreate, (void **, unsigned), (stream, flags));
@@ -267,6 +262,7 @@ EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int prior
     gw_late_may_wait();                                                                 \
     if (stream) gw_forget(&cuda_runtime, GW_ALL, stream);                               \
     if (stream) replace(stream, NULL);                                                  \
+    if (stream) cuda_green_forget(stream);                                              \
     cuda_count_destroyed();                                                             \
     CALL(symbol, (void *), (stream));                                                   \
     if (result == CUDA_SUCCESS && captured) gw_capturing(-1);                           \
@@ -283,57 +279,6 @@ DESTROY_STREAM(cuStreamDestroy_v2)
   }
 DESTROY_EVENT(cuEventDestroy)
 DESTROY_EVENT(cuEventDestroy_v2)
-
-static void forget_context(void *ctx) {
-  cuda_count_destroyed();
-  cuda_late_forget(ctx);
-  cuda_park_forget(ctx);
-  gw_forget(&cuda_runtime, ctx, GW_ALL);
-  cuda_marks_forget(ctx);
-}
-
-#define DESTROY_CONTEXT(symbol)          \
-  EXPORTED int symbol(void *ctx) {       \
-    forget_context(ctx);                 \
-    CALL(symbol, (void *), (ctx));       \
-    return result;                       \
-  }
-DESTROY_CONTEXT(cuCtxDestroy)
-DESTROY_CONTEXT(cuCtxDestroy_v2)
-
-/* A primary context is destroyed with its last user or for all users at once. Which of the two
- * is not known, so everything is forgotten. */
-#define DESTROY_PRIMARY(symbol)          \
-  EXPORTED int symbol(int device) {      \
-    forget_context(GW_ALL);              \
-    CALL(symbol, (int), (device));       \
-    return result;                       \
-  }
-
-static bool primary_is_active(int device) {
-  unsigned flags;
-  int active = 0;
-  int (*state)(int, unsigned *, int *) = gw_library_symbol(&gw_cuda_library, "cuDevicePrimaryCtxGetState");
-  return state && state(device, &flags, &active) == CUDA_SUCCESS && active;
-}
-
-/* Mostly there are other users, and the context lives on. */
-#define RELEASE_PRIMARY(symbol)                                                      \
-  EXPORTED int symbol(int device) {                                                  \
-    int(*real)(int) = REAL(symbol);                                                  \
-    cuda_count_destroyed();                                                          \
-    gw_forget(&cuda_runtime, GW_ALL, GW_ALL);                                        \
-    cuda_marks_forget(GW_ALL);                                                       \
-    cuda_late_forget(GW_ALL);                                                        \
-    cuda_park_stop();                                                                \
-    int result = real ? real(device) : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;    \
-    cuda_park_resume(!primary_is_active(device));                                    \
-    return result;                                                                   \
-  }
-RELEASE_PRIMARY(cuDevicePrimaryCtxRelease)
-RELEASE_PRIMARY(cuDevicePrimaryCtxRelease_v2)
-DESTROY_PRIMARY(cuDevicePrimaryCtxReset)
-DESTROY_PRIMARY(cuDevicePrimaryCtxReset_v2)
 
 /* A launched graph may record the event again without a call that the library sees. */
 EXPORTED int cuGraphAddEventRecordNode(void **node, void *graph, const void *after, size_t n, void *event) {
@@ -460,16 +405,3 @@ SHARES(cuIpcGetEventHandle, (void *, void *), (void *handle, void *event), (hand
 SHARES(cuIpcGetMemHandle, (void *, address), (void *handle, address a), (handle, a))
 SHARES(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), (void *handle, uint64_t memory, int type, uint64_t flags),
        (handle, memory, type, flags))
-
-/* A context of a part of a device can be current in one thread only. */
-EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {
-  cuda_park_disable();
-  CALL(cuCtxFromGreenCtx, (void **, void *), (ctx, green));
-  return result;
-}
-
-EXPORTED int cuGreenCtxDestroy(void *green) {
-  forget_context(GW_ALL);
-  CALL(cuGreenCtxDestroy, (void *), (green));
-  return result;
-}

@@ -12,6 +12,7 @@ static struct event {
   void *event; /* NULL: not created yet */
   void *ctx;
   bool used;
+  bool suspended; /* used, because its context may be destroyed at any moment */
 } events[EVENTS];
 static gw_lock_t lock;
 
@@ -30,6 +31,7 @@ const struct cuda_driver *cuda_driver(void) {
   FIND(cuStreamQuery);
   FIND(cuStreamGetPriority);
   FIND(cuThreadExchangeStreamCaptureMode);
+  FIND(cuDevicePrimaryCtxGetState);
 #undef FIND
   /* If there is no driver yet, one may be loaded later. */
   if (d.cuCtxGetCurrent) __atomic_store_n(&known, 1, __ATOMIC_RELEASE);
@@ -185,9 +187,27 @@ void cuda_marks_forget(void *ctx) {
     void *to_destroy = matches && !e->used ? e->event : NULL;
     if (matches) *e = (struct event){.used = e->used};
     gw_unlock(&lock);
-    /* The context may live on: a primary context is released by one of several users. */
     if (to_destroy && cuda_driver()->cuEventDestroy_v2) cuda_driver()->cuEventDestroy_v2(to_destroy);
   }
+}
+
+void cuda_marks_suspend(void *ctx) {
+  gw_lock(&lock);
+  for (struct event *e = events; e < events + EVENTS; e++) {
+    if (e->event && !e->used && (ctx == GW_ALL || e->ctx == ctx)) e->used = e->suspended = true;
+  }
+  gw_unlock(&lock);
+}
+
+void cuda_marks_resume(void *ctx, bool gone) {
+  gw_lock(&lock);
+  for (struct event *e = events; e < events + EVENTS; e++) {
+    if (ctx != GW_ALL && e->ctx != ctx) continue;
+    bool used = e->used && !e->suspended;
+    if (gone) *e = (struct event){.used = used}; /* the driver has destroyed the event */
+    else e->used = used, e->suspended = false;
+  }
+  gw_unlock(&lock);
 }
 
 void cuda_marks_forked(void) {

@@ -260,18 +260,38 @@ bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_
   return done;
 }
 
-void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
-  gw_bound_forget(rt, ctx, stream);
+/* Forgets streams, whose marks are dropped, unless there were launches on them after the ticket. */
+static void forget_streams(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
   gw_bias_lock(&gw_act.lock);
   for (int i = 0; i < GW_STREAMS; i++) {
     struct gw_stream *s = &gw_act.streams[i];
     bool gone = (ctx == GW_ALL || s->ctx == ctx) && (stream == GW_ALL || s->stream == stream);
-    if (s->runtime == rt && gone) gw_stream_free(i);
+    if (s->runtime == rt && gone && s->last_launch <= ticket) gw_stream_free(i);
   }
   bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
+
+void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
+  gw_bound_forget(rt, ctx, stream);
+  forget_streams(rt, ctx, stream, ~0ull);
+}
+
+uint64_t gw_suspend(const struct gw_runtime *rt, void *ctx) {
+  gw_bound_forget(rt, ctx, GW_ALL);
+  gw_bias_lock(&gw_act.lock);
+  for (int i = 0; i < GW_STREAMS; i++) {
+    struct gw_stream *s = &gw_act.streams[i];
+    /* If the context lives on, the next mark is for all commands in flight. */
+    if (s->runtime == rt && (ctx == GW_ALL || s->ctx == ctx)) s->unmarked = (uint32_t)(s->launched - s->done);
+  }
+  uint64_t ticket = gw_act.launched;
+  gw_bias_unlock(&gw_act.lock);
+  return ticket;
+}
+
+void gw_forget_before(const struct gw_runtime *rt, void *ctx, uint64_t ticket) { forget_streams(rt, ctx, GW_ALL, ticket); }
 
 void gw_capturing(int change) {
   gw_bias_lock(&gw_act.lock);

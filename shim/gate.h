@@ -114,6 +114,14 @@ bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_
  * return all its marks are dropped and none is in use. */
 void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream);
 
+/*
+ * Around a call that may destroy a context, or with GW_ALL any context. gw_suspend drops all marks
+ * of the context, but counts nothing as done. If the call has destroyed it, gw_forget_before
+ * forgets the streams on which nothing was launched since: a new context may have its handle.
+ */
+uint64_t gw_suspend(const struct gw_runtime *rt, void *ctx);
+void gw_forget_before(const struct gw_runtime *rt, void *ctx, uint64_t ticket);
+
 /* A capture begins (+1) or ends (-1) in the process. */
 void gw_capturing(int change);
 

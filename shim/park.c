@@ -381,8 +381,7 @@ void cuda_park_ready(uint64_t at_ns) {
     __atomic_compare_exchange_n(&cuda_parked, &none, STARTING, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* With the lock held. */
-static void forget(void *ctx) {
+void cuda_park_gone(void *ctx) {
   for (size_t i = 0; i < sizeof park.contexts / sizeof *park.contexts; i++) {
     if (ctx == GW_ALL || park.contexts[i].ctx == ctx) park.contexts[i].ctx = NULL;
   }
@@ -396,15 +395,12 @@ void cuda_park_stop(void) {
   cuda_unpark(); /* also kernels that were parked before the lock was taken */
 }
 
-void cuda_park_resume(bool gone) {
-  if (gone) forget(GW_ALL);
-  gw_unlock(&park.lock);
-}
+void cuda_park_resume(void) { gw_unlock(&park.lock); }
 
 void cuda_park_forget(void *ctx) {
   cuda_park_stop();
-  forget(ctx);
-  gw_unlock(&park.lock);
+  cuda_park_gone(ctx);
+  cuda_park_resume();
 }
 
 void cuda_park_disable(void) {

@@ -50,10 +50,11 @@ void cuda_park_ready(uint64_t at_ns);
 /* A context, or with GW_ALL every context, is about to be destroyed. */
 void cuda_park_forget(void *ctx);
 
-/* Called around a call that may destroy every context: nothing is parked in between. `gone`
- * says whether it did. */
+/* Called around a call that may destroy contexts: nothing is parked in between. For each context
+ * that the call has destroyed, cuda_park_gone is called before cuda_park_resume. */
 void cuda_park_stop(void);
-void cuda_park_resume(bool gone);
+void cuda_park_gone(void *ctx);
+void cuda_park_resume(void);
 
 /* The program uses contexts that only one thread may use: parking is switched off. */
 void cuda_park_disable(void);

@@ -599,11 +599,30 @@ int cuCtxDestroy_v2(void *ctx) {
   if (current == ctx) current = &context;
   return OK;
 }
-/* The primary context always has another user. */
-int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, OK; }
+/* The primary context of device 0 has other users, unless a test says how many there are in all. */
+static int primary_users = 1 << 30;
+void fakePrimaryUsers(int n) { primary_users = n; }
+static int primary_ended(int ended) { return ended ? cuCtxDestroy_v2(&context) : OK; }
+int cuDevicePrimaryCtxRetain(void **ctx, int device) {
+  if (device) return INVALID;
+  __atomic_add_fetch(&primary_users, 1, __ATOMIC_RELAXED);
+  return *ctx = &context, OK;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) {
+  return device ? INVALID : primary_ended(__atomic_sub_fetch(&primary_users, 1, __ATOMIC_RELAXED) == 0);
+}
+int cuDevicePrimaryCtxReset_v2(int device) { return device ? OK : primary_ended(1); }
 int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
-  (void)device;
-  return *flags = 0, *active = 1, OK;
+  return *flags = 0, *active = device == 0 && __atomic_load_n(&primary_users, __ATOMIC_RELAXED) > 0, OK;
+}
+/* A green context is its own context, and a user of the primary one. */
+int cuCtxFromGreenCtx(void **ctx, void *green) { return *ctx = green, OK; }
+int cuGreenCtxStreamCreate(CUstream *s, void *green, unsigned flags, int priority) {
+  return green && flags == 1 && !priority ? cuStreamCreate(s, flags) : INVALID;
+}
+int cuGreenCtxDestroy(void *green) {
+  cuCtxDestroy_v2(green);
+  return cuDevicePrimaryCtxRelease_v2(0);
 }
 TWO(cuEventRecord, _ptsz, (CUevent e, CUstream s), return record(e, s, O);)
 TWO(cuEventRecordWithFlags, _ptsz, (CUevent e, CUstream s, unsigned flags), (void)flags; return record(e, s, O);)
