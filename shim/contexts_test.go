@@ -29,6 +29,8 @@ func TestSharedContext(t *testing.T) {
 				{"released again", 4, 2, true},
 				{"released for good", 4, 3, true},
 				{"waited for the other context", 4, 4, false},
+				{"detached", 5, 4, true},
+				{"detached for good", 5, 5, false},
 			} {
 				p.waitFor(c.line)
 				n := page.Counters()

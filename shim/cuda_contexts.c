@@ -64,6 +64,16 @@ static void resume(void *ctx, uint64_t ticket, bool gone) {
   cuda_park_resume();
 }
 
+/* It has as many users as cuCtxCreate and cuCtxAttach have returned it, and is current here until it
+ * is destroyed. */
+EXPORTED int cuCtxDetach(void *ctx) {
+  int (*real)(void *) = REAL(cuCtxDetach);
+  uint64_t ticket = suspend(ctx);
+  int result = real ? real(ctx) : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
+  resume(ctx, ticket, result == CUDA_SUCCESS && cuda_context() != ctx);
+  return result;
+}
+
 EXPORTED int cuDevicePrimaryCtxRetain(void **ctx, int device) {
   CALL(cuDevicePrimaryCtxRetain, (void **, int), (ctx, device));
   bool known = result == CUDA_SUCCESS && ctx && device >= 0 && device < DEVICES;

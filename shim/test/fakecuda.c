@@ -599,6 +599,13 @@ int cuCtxDestroy_v2(void *ctx) {
   if (current == ctx) current = &context;
   return OK;
 }
+/* One context at a time has a second user. */
+static void *attached;
+int cuCtxAttach(void **ctx, unsigned flags) { return *ctx = attached = current, (int)flags; }
+int cuCtxDetach(void *ctx) {
+  if (ctx != current) return INVALID;
+  return ctx == attached ? (attached = NULL, OK) : cuCtxDestroy_v2(ctx);
+}
 /* The primary context of device 0 has other users, unless a test says how many there are in all. */
 static int primary_users = 1 << 30;
 void fakePrimaryUsers(int n) { primary_users = n; }

@@ -13,7 +13,7 @@ typedef unsigned U;
 int cuInit(U), cuStreamCreate(void **, U), cuStreamSynchronize(void *), cuStreamDestroy_v2(void *);
 int cuLaunchKernel(void *, U, U, U, U, U, U, U, void *, void **, void **);
 int cuDevicePrimaryCtxRetain(void **, int), cuDevicePrimaryCtxRelease_v2(int), cuDevicePrimaryCtxReset_v2(int);
-int cuCtxCreate_v2(void **, U, int), cuCtxSetCurrent(void *), cuCtxDestroy_v2(void *);
+int cuCtxCreate_v2(void **, U, int), cuCtxSetCurrent(void *), cuCtxAttach(void **, U), cuCtxDetach(void *);
 int cuCtxFromGreenCtx(void **, void *), cuGreenCtxStreamCreate(void **, void *, U, int), cuGreenCtxDestroy(void *);
 void fakePrimaryUsers(int);
 
@@ -88,6 +88,14 @@ int main(void) {
   check(cuCtxSetCurrent(other));
   check(cuStreamSynchronize(second));
   say("waited for the other context");
+
+  check(cuCtxAttach(&other, 0));
+  check(cuStreamCreate(&third, 1));
+  launch_quick(third);
+  check(cuCtxDetach(other));
+  say("detached");
+  check(cuCtxDetach(other));
+  say("detached for good");
   printf("ok done\n");
   return 0;
 }
