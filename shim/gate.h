@@ -32,7 +32,8 @@ struct gw_runtime {
   uint32_t bit; /* in gw_page.runtimes */
   /* Puts a mark on the stream. Returns NULL if that is not possible. */
   void *(*mark)(void *ctx, void *stream);
-  /* 1: the mark is reached. 0: not yet. Negative: unknown, and counts as reached. */
+  /* 1: the mark is reached. 0: not yet, or it cannot be asked now. Negative: it will never be known,
+   * and the mark counts as reached. */
   int (*reached)(void *mark);
   /* Frees a mark, reached or not. */
   void (*drop)(void *mark);

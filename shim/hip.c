@@ -174,7 +174,8 @@ static void *mark(void *ctx, void *key) {
 static int reached(void *event) {
   int r = -1;
   gw_lock(&query_lock);
-  if (captures == 0 && REAL(hipEventQuery)) r = gw_hip_own(REAL(hipEventQuery)(event));
+  if (captures > 0) r = hipErrorNotReady; /* as far as is known: the end of the capture will show */
+  else if (REAL(hipEventQuery)) r = gw_hip_own(REAL(hipEventQuery)(event));
   gw_unlock(&query_lock);
   return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
 }

@@ -80,14 +80,18 @@ static inline int conform(const struct conform *c) {
   c->release();
   c->finish();
 
-  /* A captured stream cannot be marked, and querying older marks does not harm the capture. */
+  /* A captured stream cannot be marked, and querying older marks does not harm the capture. A mark
+   * that is not reached does not count as reached either, even if it cannot be queried. */
   if (c->capture) {
+    c->block();
     CONFORM(a = r->mark(c->ctx, c->stream));
     c->capture(1);
     CONFORM(!r->markable(c->ctx, c->stream));
-    r->reached(a);
+    CONFORM(r->reached(a) == 0);
     c->capture(0); /* exits if the capture was invalidated */
     CONFORM(r->markable(c->ctx, c->stream));
+    CONFORM(r->reached(a) == 0);
+    c->release();
     CONFORM(conform_comes(r, a));
     r->drop(a);
   }
