@@ -8,19 +8,18 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 
 #include "abi.h"
+#include "env.h"
 #include "sys.h"
 
 #define ANSWER_TIMEOUT_NS (250 * GW_MS_NS) /* long, because the machine may be busy */
 #define SYSTEM_SOCKET "/run/giveway/giveway.sock"
 #define OVERFLOW_USER 65534 /* shown for a user that has no number in a user namespace */
-#define MAX_PATH sizeof((struct sockaddr_un *)0)->sun_path
 
 /*
  * Whether the process that listens may be trusted: it is root's or of this process's user. Any
@@ -56,12 +55,12 @@ static int dial(const char *path) {
 
 /* Tries the daemon's sockets in the order in which the commands do. */
 static int dial_any(void) {
-  const char *path = getenv("GIVEWAY_SOCKET");
-  if (path && *path) return dial(path);
+  const struct gw_env *env = gw_env();
+  if (*env->socket) return dial(env->socket);
   int fd = dial(SYSTEM_SOCKET);
-  const char *dir = getenv("XDG_RUNTIME_DIR");
-  if (fd >= 0 || !dir || *dir != '/') return fd;
-  char own[MAX_PATH + 1] = "";
+  const char *dir = env->runtime_dir;
+  if (fd >= 0 || *dir != '/') return fd;
+  char own[GW_MAX_PATH + 1] = "";
   static const char name[] = "/giveway.sock";
   size_t n = strlen(dir);
   if (n + sizeof name > sizeof own) return fd;

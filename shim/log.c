@@ -6,12 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "activity.h"
+#include "env.h"
 #include "filter.h"
 #include "gate.h"
 #include "sys.h"
@@ -101,6 +101,5 @@ void gw_log_always(const char *message) {
 }
 
 void gw_log(const char *message) {
-  const char *verbose = getenv("GIVEWAY_VERBOSE");
-  if (verbose && *verbose && strcmp(verbose, "0") != 0) gw_log_always(message);
+  if (gw_env()->verbose) gw_log_always(message);
 }

@@ -41,3 +41,24 @@ func TestMessages(t *testing.T) {
 		}
 	})
 }
+
+// TestEnvironment: the shim reads no variable of the environment after it was loaded. The program may
+// change the environment at any time, and the C library has no lock for that.
+func TestEnvironment(t *testing.T) {
+	b := buildHarm(t)
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), b.dir, "harm", "environment")
+	page := d.Page()
+	line := p.expectOK()
+	expectAllGated(t, page.Counters(), line)
+
+	p = prepare(t, "", b.dir, "harm", "environment")
+	var text bytes.Buffer
+	p.cmd.Stderr = &text
+	p.cmd.Env = append(p.cmd.Env, "LD_PRELOAD="+b.path("libgiveway.so"), "GIVEWAY_SOCKET=", "XDG_RUNTIME_DIR="+b.dir, "GIVEWAY_VERBOSE=1")
+	p.run()
+	p.expectOK()
+	if want := "giveway: no daemon"; !strings.HasPrefix(text.String(), want) {
+		t.Errorf("stderr is %q, want %q", text.String(), want)
+	}
+}

@@ -18,6 +18,7 @@
  *     harm reload    loads and unloads the driver twice before it loads it for good
  *     harm message HOW  makes the shim write to stderr: which has no reader (pipe; pending: and has
  *                    a SIGPIPE of its own pending), or which it has closed and opened a file (file)
+ *     harm environment  launches while its environment cannot be read: another thread replaces it
  *     harm forever   launches and prints what it does until it is killed
  *     harm plain     makes three launches
  */
@@ -316,6 +317,15 @@ static void message(const char *how) {
   if (strcmp(how, "file") == 0) check_files("soon", 2);
 }
 
+static void environment(void) {
+  char **before = environ;
+  environ = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *stream = new_stream(0);
+  launch(stream, count, 3);
+  finish(stream);
+  environ = before;
+}
+
 static void forever(void) {
   void *streams[] = {new_stream(0), new_stream(1)};
   for (int i = 0;; i++) {
@@ -339,6 +349,7 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "ahead") == 0) most_events = release_primary(1);
   else if (strcmp(what, "contexts") == 0) contexts();
   else if (strcmp(what, "files") == 0) files(argc > 2 ? argv[2] : "");
+  else if (strcmp(what, "environment") == 0) environment();
   else if (strcmp(what, "message") == 0) message(argc > 2 ? argv[2] : "");
   else if (strcmp(what, "vfork") == 0) in_a_vfork();
   else if (strcmp(what, "reload") == 0) reload(lib);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+#include "env.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct gw_env env;
+static bool loaded;
+
+static void copy(char to[GW_MAX_PATH + 1], const char *name) {
+  const char *value = getenv(name);
+  if (value) strncpy(to, value, GW_MAX_PATH);
+}
+
+__attribute__((constructor)) static void load(void) {
+  if (loaded) return;
+  copy(env.socket, "GIVEWAY_SOCKET");
+  copy(env.runtime_dir, "XDG_RUNTIME_DIR");
+  const char *verbose = getenv("GIVEWAY_VERBOSE");
+  env.verbose = verbose && *verbose && strcmp(verbose, "0") != 0;
+  loaded = true;
+}
+
+const struct gw_env *gw_env(void) {
+  if (__builtin_expect(!loaded, 0)) load(); /* the constructor of another library has launched something */
+  return &env;
+}
