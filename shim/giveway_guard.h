@@ -61,7 +61,7 @@ static __device__ inline bool giveway_block(giveway_guard *g, dim3 grid, uint3 *
   __syncthreads();
   unsigned n = taken;
   __syncthreads(); /* or the next call could overwrite it before all threads have read it */
-  if (n >= grid.x * grid.y * grid.z) return false;
+  if (n == ~0u || n >= (unsigned long long)grid.x * grid.y * grid.z) return false;
   block->x = n % grid.x;
   block->y = n / grid.x % grid.y;
   block->z = n / grid.x / grid.y;
@@ -103,7 +103,7 @@ class guarded {
  public:
   using error = GIVEWAY_RT(Error_t);
 
-  explicit guarded(dim3 grid) : grid_(grid), total_(grid.x * grid.y * grid.z) {}
+  explicit guarded(dim3 grid) : grid_(grid), total_(count(grid)) {}
   guarded(const guarded &) = delete;
   guarded &operator=(const guarded &) = delete;
   ~guarded() {
@@ -114,9 +114,11 @@ class guarded {
   }
 
   /* Runs all blocks, each once, however often the kernel is stopped. launch puts the kernel on
-   * the stream with that many blocks. */
+   * the stream with that many blocks. A grid of more blocks than a launch can have in one dimension
+   * is refused, with the error for an invalid value. */
   template <class Launch>
   error run(GIVEWAY_RT(Stream_t) stream, Launch launch) {
+    if (total_ > max_blocks) return GIVEWAY_RT(ErrorInvalidValue);
     error e = prepare(stream);
     if (e != success) return e;
     for (unsigned begun = 0; begun < total_;) {
@@ -146,6 +148,15 @@ class guarded {
 
  private:
   static constexpr error success = GIVEWAY_RT(Success);
+  static constexpr unsigned max_blocks = 0x7fffffff;
+
+  /* The number of blocks, or more than max_blocks if there are more. */
+  static unsigned count(dim3 grid) {
+    unsigned long long n = (unsigned long long)grid.x * grid.y;
+    if (n > max_blocks) return grid.z ? max_blocks + 1 : 0;
+    n *= grid.z;
+    return n > max_blocks ? max_blocks + 1 : (unsigned)n;
+  }
 
   error prepare(GIVEWAY_RT(Stream_t) stream) {
     error e = success;

@@ -29,6 +29,10 @@ int main() {
       if (n != 1) return printf("a block was done %d times\n", n), 1;
     }
   }
+  /* A grid of 2^32 blocks, whose number does not fit into 32 bits. */
+  uint3 b = {0, 0, 0};
+  giveway_guard large = {0, 65536 + 7, 0, 0};
+  if (!giveway_block(&large, dim3(65536, 65536), &b) || b.x != 7 || b.y != 1) return puts("a block of a large grid does not run"), 1;
   giveway_guard g = {2, 0, 0, 0};
   if (!giveway_stopped(&g) || !g.left) return puts("a flush is not noticed"), 1;
   g = {1, 0, 0, 0};

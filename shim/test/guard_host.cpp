@@ -59,7 +59,26 @@ static const char *once(int priority, bool by_giveway, bool repeatable) {
   return k.stops() ? wrong : "it counts no stop";
 }
 
+/* Grids with more blocks than a launch can have are refused; the largest that can be is launched. */
+static const char *large(void) {
+  cudaStream_t s;
+  cudaStreamCreateWithPriority(&s, 0, 0);
+  const char *wrong = nullptr;
+  for (dim3 grid : {dim3(65536, 65536), dim3(65536, 32768), dim3(1u << 31), dim3(~0u, ~0u, ~0u)}) {
+    giveway::guarded k{grid};
+    auto none = [&](giveway_guard *g, dim3, unsigned n) { s->put([=] { g->begun += n; }); };
+    if (k.run(s, none) != cudaErrorInvalidValue) wrong = "too large a grid was not refused";
+  }
+  unsigned launched = 0;
+  giveway::guarded k{dim3((1u << 31) - 1)};
+  auto all = [&](giveway_guard *g, dim3, unsigned n) { launched = n, s->put([=] { g->begun = n; }); };
+  if (k.run(s, all) != cudaSuccess || launched != (1u << 31) - 1) wrong = "the largest grid was not launched";
+  cudaStreamDestroy(s);
+  return wrong;
+}
+
 int main() {
+  if (const char *wrong = large()) return puts(wrong), 1;
   for (int priority : {0, -5}) {
     for (int how : {0, 1, 2, 3}) {
       bool by_giveway = how & 1, repeatable = how & 2;
