@@ -13,21 +13,41 @@ struct gw_activity gw_act;
 uint32_t gw_captures;
 uint32_t gw_ended;
 
-/* The table has GW_WAYS slots for each hash: no chains, no tombstones, no allocation. A small
- * number is not a stream's handle but a default stream of every context, so the context is
- * part of its hash. */
-static int first_way(const struct gw_runtime *rt, void *ctx, void *stream) {
+/* Each part of the table has a number of slots for each hash: no chains, no tombstones, no
+ * allocation. A small number is not a stream's handle but a default stream of every context, so
+ * the context is part of its hash. */
+static uint64_t hash(const struct gw_runtime *rt, void *ctx, void *stream) {
   uint64_t h = (uint64_t)(uintptr_t)stream ^ (uint64_t)(uintptr_t)rt;
   if ((uintptr_t)stream < 16) h ^= (uint64_t)(uintptr_t)ctx << 7;
-  h *= 0x9e3779b97f4a7c15ull;
-  return (int)(h >> 58) * GW_WAYS;
+  return h * 0x9e3779b97f4a7c15ull;
+}
+
+/* The first slots for a hash in the two parts, by different bits of it. */
+static int first_way(uint64_t h) { return (int)(h >> 58) * GW_WAYS; }
+static int first_of_more(uint64_t h) { return GW_FEW + (int)(h >> 50) % GW_MORE_SETS * GW_MORE_WAYS; }
+
+static int find_in(int first, int ways, const struct gw_runtime *rt, void *ctx, void *stream) {
+  for (int i = first; i < first + ways; i++) {
+    struct gw_stream *s = &gw_act.streams[i];
+    if (s->stream == stream && (s->ctx == ctx || ctx == GW_ALL) && s->runtime == rt) return i;
+  }
+  return -1;
 }
 
 int gw_stream_find(const struct gw_runtime *rt, void *ctx, void *stream) {
-  int first = first_way(rt, ctx, stream);
-  for (int i = first; i < first + GW_WAYS; i++) {
-    struct gw_stream *s = &gw_act.streams[i];
-    if (s->stream == stream && (s->ctx == ctx || ctx == GW_ALL) && s->runtime == rt) return i;
+  uint64_t h = hash(rt, ctx, stream);
+  int at = find_in(first_way(h), GW_WAYS, rt, ctx, stream);
+  if (__builtin_expect(at >= 0 || !gw_act.more, 1)) return at;
+  return find_in(first_of_more(h), GW_MORE_WAYS, rt, ctx, stream);
+}
+
+/* A free slot, else one that has nothing in flight: its counters are not needed. */
+static int vacant_in(int first, int ways) {
+  for (int i = first; i < first + ways; i++) {
+    if (!gw_act.streams[i].runtime) return i;
+  }
+  for (int i = first; i < first + ways; i++) {
+    if (gw_act.streams[i].launched == gw_act.streams[i].done) return i;
   }
   return -1;
 }
@@ -35,23 +55,19 @@ int gw_stream_find(const struct gw_runtime *rt, void *ctx, void *stream) {
 int gw_stream_get(const struct gw_runtime *rt, void *ctx, void *stream) {
   int at = gw_stream_find(rt, ctx, stream);
   if (at >= 0) return at;
-  int first = first_way(rt, ctx, stream);
-  for (int i = first; i < first + GW_WAYS && at < 0; i++) {
-    if (!gw_act.streams[i].runtime) at = i;
-  }
-  for (int i = first; i < first + GW_WAYS && at < 0; i++) {
-    /* It has nothing in flight, so its counters are not needed. */
-    if (gw_act.streams[i].launched == gw_act.streams[i].done) at = i;
-  }
+  uint64_t h = hash(rt, ctx, stream);
+  at = vacant_in(first_way(h), GW_WAYS);
+  if (at < 0) at = vacant_in(first_of_more(h), GW_MORE_WAYS);
   if (at < 0) return -1;
   struct gw_stream *s = &gw_act.streams[at];
   uint32_t generation = s->generation + 1;
+  if (at >= GW_FEW && !s->runtime) gw_act.more++;
   *s = (struct gw_stream){.runtime = rt, .ctx = ctx, .stream = stream, .generation = generation};
   gw_act.used[at / 64] |= 1ull << at % 64;
   return at;
 }
 
-void gw_stream_done(struct gw_stream *s, uint64_t seq) {
+static void complete(struct gw_stream *s, uint64_t seq) {
   if (seq > s->launched) seq = s->launched;
   if (seq <= s->done) return;
   gw_act.completed += seq - s->done;
@@ -65,9 +81,57 @@ void gw_stream_done(struct gw_stream *s, uint64_t seq) {
 
 void gw_stream_free(int slot) {
   struct gw_stream *s = &gw_act.streams[slot];
-  gw_stream_done(s, s->launched);
+  complete(s, s->launched);
+  if (slot >= GW_FEW && s->runtime) gw_act.more--;
   *s = (struct gw_stream){.generation = s->generation + 1};
   gw_act.used[slot / 64] &= ~(1ull << slot % 64);
+}
+
+void gw_stream_done(struct gw_stream *s, uint64_t seq) {
+  complete(s, seq);
+  int slot = (int)(s - gw_act.streams);
+  if (__builtin_expect(slot >= GW_FEW, 0) && s->runtime && s->done == s->launched) gw_stream_free(slot);
+}
+
+void gw_untracked_add(const struct gw_runtime *rt, void *ctx) {
+  struct gw_rest *r = NULL;
+  for (struct gw_rest *e = gw_act.rests; e < gw_act.rests + GW_RESTS; e++) {
+    if (e->count && e->runtime == rt && e->ctx == ctx) {
+      r = e;
+      break;
+    }
+    if (!e->count && !r) r = e;
+  }
+  gw_act.untracked++;
+  if (r) *r = (struct gw_rest){rt, ctx, r->count + 1, gw_act.launched};
+}
+
+static void untracked_done(struct gw_rest *r, uint64_t n) {
+  gw_act.untracked -= n;
+  gw_act.completed += n;
+  r->count -= n;
+}
+
+void gw_untracked_done(const struct gw_runtime *rt, void *ctx, uint64_t launched) {
+  for (struct gw_rest *r = gw_act.rests; gw_act.untracked && r < gw_act.rests + GW_RESTS; r++) {
+    if (r->runtime == rt && (ctx == GW_ALL || r->ctx == ctx) && r->last_launch <= launched) untracked_done(r, r->count);
+  }
+}
+
+void gw_untracked_one_done(const struct gw_runtime *rt, void *ctx) {
+  for (struct gw_rest *r = gw_act.rests; r < gw_act.rests + GW_RESTS; r++) {
+    if (!r->count || r->runtime != rt || r->ctx != ctx) continue;
+    untracked_done(r, 1);
+    return;
+  }
+}
+
+/* Memory that was never used stays so. */
+void gw_activity_forked(void) {
+  for (int i = GW_FEW; gw_act.more && i < GW_STREAMS; i++) {
+    if (gw_act.streams[i].runtime) gw_act.streams[i] = (struct gw_stream){0}, gw_act.more--;
+  }
+  __builtin_memset(&gw_act, 0, (size_t)((char *)&gw_act.streams[GW_FEW] - (char *)&gw_act));
 }
 
 /* The release of a late request rings without the lock. If two threads store their numbers in the
@@ -89,7 +153,7 @@ bool gw_log_request(uint64_t begin_ns, uint64_t end_ns) {
  * the stream that waits. */
 static bool on_one_stream(void) {
   int streams = gw_act.untracked ? 2 : 0;
-  for (int w = 0; w < GW_STREAMS / 64 && streams < 2; w++) {
+  for (int w = 0; w < gw_stream_words() && streams < 2; w++) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       const struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
       streams += s->launched != s->done;

@@ -15,10 +15,16 @@
 #include "gate.h"
 #include "sys.h"
 
+/* The table of streams. Nearly all programs have few busy streams, which are in its first part. A
+ * stream is in the second part while it is busy and its set in the first part is full. */
 #define GW_SETS 64
 #define GW_WAYS 4
-#define GW_STREAMS (GW_SETS * GW_WAYS)
+#define GW_FEW (GW_SETS * GW_WAYS)
+#define GW_MORE_SETS 256
+#define GW_MORE_WAYS 16
+#define GW_STREAMS (GW_FEW + GW_MORE_SETS * GW_MORE_WAYS)
 #define GW_MARKS 64
+#define GW_RESTS 16
 
 #pragma GCC visibility push(hidden)
 
@@ -48,6 +54,14 @@ struct gw_mark {
   uint64_t age;
 };
 
+/* Commands in flight of a context, on streams without a slot. */
+struct gw_rest {
+  const struct gw_runtime *runtime;
+  void *ctx;
+  uint64_t count;       /* 0: the entry is free */
+  uint64_t last_launch; /* value of gw_act.launched after the last of them */
+};
+
 struct gw_activity {
   /* All that a launch needs, in one cache line. */
   gw_bias_t lock __attribute__((aligned(64)));
@@ -62,15 +76,14 @@ struct gw_activity {
   uint64_t changed_ns;    /* when ready last changed; 0: the daemon was not interested then */
 
   uint64_t untracked; /* commands in flight on streams without a slot: not bounded */
-  uint64_t untracked_last;
   uint64_t exempt; /* on all streams */
   uint64_t holds, held_ns, overruns;
   uint64_t requests, hints;
   uint32_t open_requests;
   uint32_t doorbell;
 
+  uint32_t more;                  /* slots of the second part that are not free */
   uint64_t used[GW_STREAMS / 64]; /* slots that are not free */
-  struct gw_stream streams[GW_STREAMS] __attribute__((aligned(64)));
   uint64_t pace_ns;            /* recent device time per command: see bound.c; 0: unknown */
   uint64_t pace_at, pace_done; /* when it was last measured, and the value of completed then */
   struct gw_class_state classes; /* of the high streams: see class.c */
@@ -81,6 +94,8 @@ struct gw_activity {
   uint32_t marks_set;          /* marks that are not free */
   uint64_t marks_made;
   struct gw_mark marks[GW_MARKS];
+  struct gw_rest rests[GW_RESTS];
+  struct gw_stream streams[GW_STREAMS] __attribute__((aligned(64))); /* the last: memory of the second part is seldom used */
 };
 extern struct gw_activity gw_act;
 
@@ -95,16 +110,33 @@ static inline uint64_t gw_in_flight(void) { return gw_act.launched - gw_act.comp
 
 /* The functions below are called with the lock held. */
 
+/* How many words of gw_act.used may have bits. */
+static inline int gw_stream_words(void) { return __builtin_expect(gw_act.more != 0, 0) ? GW_STREAMS / 64 : GW_FEW / 64; }
+
 /* The slot of a stream, or -1. gw_stream_get takes a slot if the stream has none and one is
  * free. */
 int gw_stream_find(const struct gw_runtime *rt, void *ctx, void *stream);
 int gw_stream_get(const struct gw_runtime *rt, void *ctx, void *stream);
 
-/* All commands of the stream up to seq are done. */
+/* All commands of the stream up to seq are done. A slot of the second part is free when all are. */
 void gw_stream_done(struct gw_stream *s, uint64_t seq);
 
 /* Counts all commands of the stream as done and frees its slot. */
 void gw_stream_free(int slot);
+
+/* A command was launched on a stream without a slot. If there are too many contexts with such
+ * streams, it stays in flight: the process may count as ready for too long, but never as idle. */
+void gw_untracked_add(const struct gw_runtime *rt, void *ctx);
+
+/* All such commands of the context, or with GW_ALL of the runtime, are done if none of them was
+ * launched after `launched`. */
+void gw_untracked_done(const struct gw_runtime *rt, void *ctx, uint64_t launched);
+
+/* One of them is done. */
+void gw_untracked_one_done(const struct gw_runtime *rt, void *ctx);
+
+/* In the child of a fork: forgets everything. */
+void gw_activity_forked(void);
 
 /* Derives ready from the counters and writes the page. Returns whether the daemon is to be
  * woken: the caller then calls gw_page_ring after releasing the lock. */

@@ -200,7 +200,7 @@ static bool poll_marks(void) {
  * or -1. Streams of another context may be marked only by threads that use that context. */
 static int fullest_stream(const gw_pass *p, const uint64_t failed[GW_STREAMS / 64]) {
   int best = -1;
-  for (int w = 0; w < GW_STREAMS / 64; w++) {
+  for (int w = 0; w < gw_stream_words(); w++) {
     for (uint64_t left = gw_act.used[w] & ~failed[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
       struct gw_stream *s = &gw_act.streams[i];
@@ -265,12 +265,13 @@ bool gw_bound_poll(void) {
 }
 
 void gw_bound_exempt(void) {
-  for (int i = 0; i < GW_STREAMS; i++) {
-    struct gw_stream *s = &gw_act.streams[i];
-    if (!s->runtime) continue;
-    uint64_t in_flight = s->launched - s->done;
-    gw_act.exempt += in_flight - s->exempt;
-    s->exempt = in_flight;
+  for (int w = 0; w < gw_stream_words(); w++) {
+    for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
+      struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
+      uint64_t in_flight = s->launched - s->done;
+      gw_act.exempt += in_flight - s->exempt;
+      s->exempt = in_flight;
+    }
   }
 }
 

@@ -28,7 +28,7 @@ struct flight {
 
 static struct flight look(void) {
   struct flight f = {0, false};
-  for (int w = 0; w < GW_STREAMS / 64; w++) {
+  for (int w = 0; w < gw_stream_words(); w++) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       const struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
       if (!s->high) f.low += s->launched - s->done - s->exempt;

@@ -108,6 +108,20 @@ func testGateStress(b builder) {
 	p.expectOK()
 }
 
+// testManyStreams: a process is idle when the program has waited for all its streams, however many
+// there are, and not earlier.
+func testManyStreams(b builder) {
+	b.compile("streams", b.path("shim.o"), "test/streams.c")
+	for _, n := range []string{"2", "64", "96", "400", "1000", "20000"} {
+		d := newDaemon(b.t, noSetup)
+		start(b.t, d.Socket(), b.dir, "streams", n).expectOK()
+		page := d.Page()
+		if c := page.Counters(); c.Launched == 0 || c.Launched != c.Completed || c.Flags != 0 {
+			b.t.Errorf("%s streams: %d launched, %d done, flags %b; want all done", n, c.Launched, c.Completed, c.Flags)
+		}
+	}
+}
+
 // testDaemonLies: after an invalid answer the program runs as without the shim.
 func testDaemonLies(t *testing.T, dir string) {
 	native := checksum(start(t, noShim, dir, burst...).expectOK())

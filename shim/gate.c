@@ -143,8 +143,7 @@ static void count(gw_pass *p, bool over) {
   }
   p->slot = gw_stream_get(p->runtime, p->ctx, p->stream);
   if (p->slot < 0) {
-    gw_act.untracked++;
-    gw_act.untracked_last = gw_act.launched;
+    gw_untracked_add(p->runtime, p->ctx);
     return;
   }
   struct gw_stream *s = &gw_act.streams[p->slot];
@@ -230,16 +229,13 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
     int at = gw_stream_find(rt, ctx, stream);
     if (at >= 0) stream_reached(&gw_act.streams[at], ticket);
   } else {
-    for (int w = 0; w < GW_STREAMS / 64; w++) {
+    for (int w = 0; w < gw_stream_words(); w++) {
       for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
         struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
         if (s->runtime == rt && s->ctx == ctx) stream_reached(s, ticket);
       }
     }
-    if (gw_act.untracked && gw_act.untracked_last <= (ticket & ~ALL_STREAMS)) {
-      gw_act.completed += gw_act.untracked;
-      gw_act.untracked = 0;
-    }
+    gw_untracked_done(rt, ctx, ticket & ~ALL_STREAMS);
   }
   if (GW_READ(bound)) gw_bound_measure();
   struct gw_bound_place unwaited = gw_unwaited_next(rt, ctx);
@@ -263,11 +259,15 @@ bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_
 /* Forgets streams, whose marks are dropped, unless there were launches on them after the ticket. */
 static void forget_streams(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
   gw_bias_lock(&gw_act.lock);
-  for (int i = 0; i < GW_STREAMS; i++) {
-    struct gw_stream *s = &gw_act.streams[i];
-    bool gone = (ctx == GW_ALL || s->ctx == ctx) && (stream == GW_ALL || s->stream == stream);
-    if (s->runtime == rt && gone && s->last_launch <= ticket) gw_stream_free(i);
+  for (int w = gw_stream_words() - 1; w >= 0; w--) {
+    for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
+      int i = w * 64 + __builtin_ctzll(left);
+      struct gw_stream *s = &gw_act.streams[i];
+      bool gone = (ctx == GW_ALL || s->ctx == ctx) && (stream == GW_ALL || s->stream == stream);
+      if (s->runtime == rt && gone && s->last_launch <= ticket) gw_stream_free(i);
+    }
   }
+  if (stream == GW_ALL) gw_untracked_done(rt, ctx, ticket);
   bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
@@ -281,10 +281,12 @@ void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
 uint64_t gw_suspend(const struct gw_runtime *rt, void *ctx) {
   gw_bound_forget(rt, ctx, GW_ALL);
   gw_bias_lock(&gw_act.lock);
-  for (int i = 0; i < GW_STREAMS; i++) {
-    struct gw_stream *s = &gw_act.streams[i];
-    /* If the context lives on, the next mark is for all commands in flight. */
-    if (s->runtime == rt && (ctx == GW_ALL || s->ctx == ctx)) s->unmarked = (uint32_t)(s->launched - s->done);
+  for (int w = 0; w < gw_stream_words(); w++) {
+    for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
+      struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
+      /* If the context lives on, the next mark is for all commands in flight. */
+      if (s->runtime == rt && (ctx == GW_ALL || s->ctx == ctx)) s->unmarked = (uint32_t)(s->launched - s->done);
+    }
   }
   uint64_t ticket = gw_act.launched;
   gw_bias_unlock(&gw_act.lock);
@@ -305,7 +307,7 @@ void gw_capturing(int change) {
 static void forked(void) {
   gw_filters_forked();
   gw_page_forked();
-  __builtin_memset(&gw_act, 0, sizeof gw_act);
+  gw_activity_forked();
   gw_captures = 0;
   gw_kfd_forked();
   gw_hint_forked();

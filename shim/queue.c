@@ -157,10 +157,7 @@ static void report_done(giveway_queue *q, uint64_t seq) {
   gw_bias_lock(&gw_act.lock);
   int slot = gw_stream_find(&gw_queue, q, q);
   if (seq && slot >= 0) gw_stream_done(&gw_act.streams[slot], seq);
-  if (!seq && gw_act.untracked) {
-    gw_act.untracked--;
-    gw_act.completed++;
-  }
+  if (!seq) gw_untracked_one_done(&gw_queue, q);
   bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();

@@ -9,7 +9,7 @@
 struct gw_bound_place gw_unwaited_next(const struct gw_runtime *rt, void *ctx) {
   uint64_t wait = ++gw_act.waits;
   if (!rt->idle || !gw_in_flight() || gw_capture_in_progress()) return (struct gw_bound_place){0};
-  for (int w = 0; w < GW_STREAMS / 64; w++) {
+  for (int w = 0; w < gw_stream_words(); w++) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
       struct gw_stream *s = &gw_act.streams[i];

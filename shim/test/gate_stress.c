@@ -55,7 +55,6 @@ int main(void) {
   __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   gw_forget(&runtime, GW_ALL, GW_ALL);
-  gw_done(&runtime, NULL, GW_ALL, gw_ticket(&runtime, NULL, GW_ALL)); /* commands on streams without a slot */
   struct gw_activity *a = &gw_act;
   if (a->launched == 0 || a->launched != a->completed || a->untracked || a->exempt || a->held || a->entering || a->ready ||
       a->marks_set || marks) {
