@@ -170,8 +170,12 @@ void *gw_elf_function_first(const char *name) {
 
 void *gw_elf_runtime_function(const char *name, const char *stem) {
   struct search s = search_libraries(name, stem);
-  if (s.next) return s.next;
-  return s.is_loaded ? s.named : s.after;
+  return s.next ? s.next : s.named;
+}
+
+void *gw_elf_stand_in(const char *name, const char *stem) {
+  struct search s = search_libraries(name, stem);
+  return s.is_loaded ? NULL : s.after;
 }
 
 struct where {

@@ -31,10 +31,14 @@ void *gw_elf_function_first(const char *name);
  * The function of a runtime whose library has a file name that begins with stem. As for RTLD_NEXT,
  * a library that was loaded with the program and comes after this one is preferred: it may wrap
  * the runtime. Then the runtime's own library is searched, even if the program has loaded it with
- * RTLD_LOCAL. If it is not loaded, any library after this one may stand in for it. NULL if there
- * is no such function.
+ * RTLD_LOCAL. NULL if there is no such function.
  */
 void *gw_elf_runtime_function(const char *name, const char *stem);
+
+/* If no library of the runtime is loaded: a function of that name in any library after this one, or
+ * NULL. The program was linked with a library that has the runtime's functions under another file
+ * name, or that loads the runtime when the first of them is called. */
+void *gw_elf_stand_in(const char *name, const char *stem);
 
 /* Whether an address is in a library whose file name begins with stem. */
 bool gw_elf_within(const void *address, const char *stem);

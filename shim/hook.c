@@ -71,6 +71,7 @@ void *gw_library_symbol(struct gw_library *lib, const char *name) { return gw_el
 
 void *gw_hook_find(struct gw_library *lib, struct gw_hook *hook) {
   void *real = gw_library_symbol(lib, hook->name);
+  if (!real) real = gw_elf_stand_in(hook->name, lib->stem);
   if (real) __atomic_store_n(&hook->real, real, __ATOMIC_RELAXED);
   return real;
 }

@@ -74,13 +74,14 @@ func upTo(version string, major, minor int) bool {
 	return err == nil && (a < major || a == major && b <= minor)
 }
 
-// testLookup compares what dlsym returns with and without the shim.
+// testLookup compares what dlsym returns, and what calls reach, with and without the shim.
 func testLookup(b builder) {
 	t := b.t
 	b.compile("libsecond.so", "-DSECOND", "-fPIC", "-shared", "test/lookup.c")
 	b.compile("libfirst.so", "-DFIRST", "-fPIC", "-shared", "test/lookup.c")
 	b.compile("lookup", "test/lookup.c", "-Wl,--no-as-needed", "-lfirst", "-lsecond")
-	args := []string{"lookup", b.path("libsecond.so")}
+	b.compile("third.so", "-DTHIRD", "-fPIC", "-shared", "-fno-inline", "-fsemantic-interposition", "test/lookup.c")
+	args := []string{"lookup", b.path("libsecond.so"), b.path("third.so")}
 	native, shimmed := start(t, noShim, b.dir, args...), start(t, "/nowhere", b.dir, args...)
 	native.expectOK()
 	shimmed.expectOK()

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dlsym must return what it returns without the shim. Built three times: as two libraries
- * (FIRST and SECOND), and as the program that uses them.
+ * dlsym must return what it returns without the shim, and a call must reach the function that it
+ * reaches without it. Built four times: as two libraries (FIRST and SECOND), as a plugin (THIRD),
+ * and as the program that uses them.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +16,9 @@ const char *next_probe(void) { return ((const char *(*)(void))dlsym(RTLD_NEXT, "
 const char *probe(void) { return "second"; }
 int cuLaunchKernel(void) { return 77; } /* in a library that is not the driver */
 int cuOnlyHere(void) { return 78; }
+#elif defined(THIRD)
+int cuStreamQuery(void *stream) { return stream ? 79 : 0; } /* stands in for the driver, which is not loaded */
+int ask(void *stream) { return cuStreamQuery(stream); }
 #else
 const char *probe(void);
 const char *next_probe(void);
@@ -39,6 +43,9 @@ int main(int argc, char **argv) {
   show("library's cuOnlyHere", dlsym(lib, "cuOnlyHere"), NULL);
   show("version", dlvsym(RTLD_DEFAULT, "memcpy", "GLIBC_2.2.5"), dlsym(RTLD_DEFAULT, "nothing"));
   show("no version", dlvsym(RTLD_DEFAULT, "memcpy", "GLIBC_9"), NULL);
+  int (*ask)(void *) = (int (*)(void *))dlsym(dlopen(argv[2], RTLD_NOW), "ask");
+  printf("plugin's cuStreamQuery: %d\n", ask(argv));
+  show("default cuStreamQuery", dlsym(RTLD_DEFAULT, "cuStreamQuery"), NULL);
   printf("ok sum=0\n");
   return 0;
 }
