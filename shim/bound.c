@@ -7,8 +7,9 @@
 
 /* Kernels of the program may wait for later launches, so a launch must not wait here for
  * ever: not longer than STALL_NS, than the commands before the next mark may take, or than
- * SLOW_FACTOR times as long as it recently took until a mark was reached. A device that other
- * processes use as well may be that slow, and launches that pass the bound delay them more. */
+ * SLOW_FACTOR times as long as it recently took until a mark was reached, and never longer than
+ * MAX_STALL_NS. A device that other processes use as well may be that slow, and launches that pass
+ * the bound delay them more. */
 #define STALL_NS (100 * GW_MS_NS)
 #define MAX_COMMAND_NS (20 * GW_MS_NS)
 #define SLOW_FACTOR 4
@@ -295,9 +296,10 @@ static uint64_t stall_limit(void) {
     m->state = GW_MARK_SET;
   }
   gw_bias_unlock(&gw_act.lock);
+  uint64_t until_mark = commands < MAX_STALL_NS / MAX_COMMAND_NS ? commands * MAX_COMMAND_NS : MAX_STALL_NS;
   uint64_t limit = slow < MAX_STALL_NS ? slow : MAX_STALL_NS;
   if (limit < STALL_NS) limit = STALL_NS;
-  return commands * MAX_COMMAND_NS > limit ? commands * MAX_COMMAND_NS : limit;
+  return until_mark > limit ? until_mark : limit;
 }
 
 static void overrun(uint32_t bound) {

@@ -122,6 +122,16 @@ func testManyStreams(b builder) {
 	}
 }
 
+// testStall: a launch waits at the bound for a limited time, however many commands there are until the
+// next mark.
+func testStall(b builder) {
+	b.compile("stall", b.path("shim.o"), "test/stall.c")
+	d := newDaemon(b.t, noSetup)
+	if ms := field(b.t, start(b.t, d.Socket(), b.dir, "stall").expectOK(), "ms"); ms < 100 || ms > 4000 {
+		b.t.Errorf("a launch behind 1000 commands waited for %d ms, want about 2000", ms)
+	}
+}
+
 // testDaemonLies: after an invalid answer the program runs as without the shim.
 func testDaemonLies(t *testing.T, dir string) {
 	native := checksum(start(t, noShim, dir, burst...).expectOK())

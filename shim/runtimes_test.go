@@ -169,6 +169,7 @@ func TestRuntimes(t *testing.T) {
 	t.Run("KFD", func(t *testing.T) { testKFD(builder{t, b.dir}) })
 	t.Run("stress", func(t *testing.T) { testGateStress(builder{t, b.dir}) })
 	t.Run("many streams", func(t *testing.T) { testManyStreams(builder{t, b.dir}) })
+	t.Run("stall", func(t *testing.T) { testStall(builder{t, b.dir}) })
 	t.Run("look-up", func(t *testing.T) { testLookup(builder{t, b.dir}) })
 	t.Run("musl", func(t *testing.T) { testMusl(builder{t, b.dir}) })
 }
