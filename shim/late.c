@@ -167,6 +167,8 @@ static struct area *arm(const struct gw_late_runtime *rt, void *ctx, uint64_t no
     return NULL;
   }
   if (!a || a->busy || !a->device_word || a->runtime != rt || late.thread != STARTED) return NULL;
+  /* If this thread spins on its CPU, and the timer thread may run only there, nothing releases. */
+  if (gw_thread_is_realtime()) return NULL;
   if (!++late.last_number) late.last_number = 1;
   if (!gw_late_arm(&gw_late_pending, a->word, late.last_number, now + late.choice.limit_ns)) return NULL;
   late.number = late.last_number;

@@ -187,15 +187,18 @@ func testLateBusy(t *testing.T, dir string) {
 }
 
 // testLateTimer: the timer thread inherits neither a real-time policy nor the only CPU of the
-// thread that happens to create it, and takes none of the program's signals.
+// thread that happens to create it, and takes none of the program's signals. Requests of a thread
+// with a real-time policy do not enter late.
 func testLateTimer(t *testing.T, dir string) {
 	d := newDaemon(t, lateEntry(shimpage.LateOn))
 	p := start(t, d.Socket(), dir, "work", "12080", "realtime")
 	program := p.waitFor("program ")
 	timer := p.waitFor("timer ")
-	p.expectOK()
+	end := p.expectOK()
 	if field(t, program, "policy") == 0 {
 		t.Log("no right to use SCHED_FIFO: the policy is not tested")
+	} else if stops := field(t, end, "stops"); stops != 0 {
+		t.Errorf("%d requests of a thread with a real-time policy entered late, want 0: it may keep the timer thread from its CPU", stops)
 	}
 	if got := field(t, timer, "policy"); got != 0 {
 		t.Errorf("policy %d, want 0: SCHED_OTHER", got)

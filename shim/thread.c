@@ -33,10 +33,9 @@ static bool find_threads(struct threads *t) {
 #undef FIND
 }
 
-/* Whether the calling thread has a real-time policy that its children inherit. */
-static bool is_realtime(void) {
+bool gw_thread_is_realtime(void) {
   long policy = GW_SYS_1(SYS_sched_getscheduler, 0);
-  return policy == SCHED_FIFO || policy == SCHED_RR;
+  return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
 }
 
 /* The CPUs of a thread: of the caller if 0, of the main thread if the process's number. Returns
@@ -51,7 +50,7 @@ static bool choose(const struct threads *t, pthread_attr_t *attr) {
   const struct sched_param lowest = {0};
   cpu_set_t cpus;
   bool any = false;
-  if (is_realtime()) {
+  if (gw_thread_is_realtime()) {
     any = t->attr_setinheritsched(attr, PTHREAD_EXPLICIT_SCHED) == 0 && t->attr_setschedpolicy(attr, SCHED_OTHER) == 0 &&
           t->attr_setschedparam(attr, &lowest) == 0;
   }

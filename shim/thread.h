@@ -20,6 +20,9 @@
  */
 bool gw_thread_start(void *(*run)(void *));
 
+/* Whether the calling thread has a real-time policy: it may keep its CPU from the library's threads. */
+bool gw_thread_is_realtime(void);
+
 #pragma GCC visibility pop
 
 #endif
