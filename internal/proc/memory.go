@@ -16,7 +16,7 @@ import (
 // Limits on reads that hang.
 const (
 	memoryTimeout     = 200 * time.Millisecond // after which a read hangs
-	slowMemoryTimeout = 20 * time.Millisecond  // the same, for an owner whose processes hung lately
+	slowMemoryTimeout = 50 * time.Millisecond  // the same, for an owner whose processes hung lately
 	slowMemoryTime    = time.Minute            // how long that is remembered
 	maxHangingOfOwner = 4
 	maxHanging        = 256
