@@ -15,13 +15,13 @@ type closeOnly struct{}
 func (closeOnly) Close() error { return nil }
 
 // TestPauseOfASettlingQueue: a process whose queue cannot be stopped cannot be paused, unless the
-// queue is only announced. Then it is stopped as soon as it can be controlled.
+// queue is settling. Then it is stopped as soon as it can be controlled.
 func TestPauseOfASettlingQueue(t *testing.T) {
 	b := newFakeBackend(t.TempDir())
 	d := newTestDaemon(b)
 	defer runDaemon(t, d)()
 	p, _ := sleeper(t)
-	announced, err := b.host.QueueFound(hal.Offer{Process: p, Device: fakeDevice{}, Attach: func(hal.Queue) (hal.Queue, error) { return closeOnly{}, nil }})
+	early, err := b.host.QueueFound(hal.Offer{Process: p, Device: fakeDevice{}, Attach: func(hal.Queue) (hal.Queue, error) { return closeOnly{}, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,11 +32,11 @@ func TestPauseOfASettlingQueue(t *testing.T) {
 	if pause() == nil {
 		t.Error("a process whose queue can never be stopped was paused")
 	}
-	announced.SetDetail(hal.Detail{Settling: true})
+	early.SetDetail(hal.Detail{Settling: true})
 	if err := pause(); err != nil {
-		t.Errorf("a process whose queue was announced: %v", err)
+		t.Errorf("a process whose queue is settling: %v", err)
 	}
 	b.mustOffer(t, p)
-	<-announced.Withdraw(false)
+	<-early.Withdraw(false)
 	eventually(t, "the queue is stopped", func() bool { return b.hardware(p.PID).stopped })
 }

@@ -17,7 +17,7 @@ import (
 // TestContainer registers a container as the agent of Kubernetes does, and then starts a program in
 // it, in namespaces and a cgroup of its own, beside a batch job. The class must be in force before
 // CUDA uses the GPU for the first time, which is before the program's first kernel. (It was not when
-// it was last run, 147 and 158 ms late, before queues were announced.)
+// it was last run, 147 and 158 ms late, before queues were offered while they settle.)
 func TestContainer(t *testing.T) {
 	b := newTestbed(t)
 	id := strings.Repeat("e2", 32)

@@ -91,7 +91,7 @@ type queue struct {
 	name   groupName
 	gpu    *gpu
 	handle hal.QueueHandle
-	group  *group        // nil: it was only announced
+	group  *group        // nil: it is settling
 	found  time.Duration // its slice before it was attached
 	mps    bool          // it belongs to an MPS server
 	pool   string        // the label of the server's pool; empty: none

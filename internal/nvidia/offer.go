@@ -11,7 +11,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// arrived notes a group that discovery has found, or found changed. A new one is announced.
+// arrived notes a group that discovery has found, or found changed. A new one is offered as settling.
 func (b *Backend) arrived(g *discover.Group, now time.Time) {
 	name := nameOf(g)
 	b.mu.Lock()
@@ -23,21 +23,21 @@ func (b *Backend) arrived(g *discover.Group, now time.Time) {
 		_ = old.group.File.Close()
 	}
 	if !known {
-		b.announce(g)
+		b.offerSettling(g)
 	}
 }
 
-// announced is the queue of a group that has not settled yet. Nothing can be done to it.
-type announced struct{}
+// settling is the queue of a group that has not settled yet. Nothing can be done to it.
+type settling struct{}
 
-func (announced) Close() error { return nil }
+func (settling) Close() error { return nil }
 
-// announce offers a group before it has settled, so that its process has its class, and
+// offerSettling offers a group before it has settled, so that its process has its class, and
 // other processes give way to it, before its first kernel. When the group has settled, offer
 // replaces the queue by one that can be controlled.
-func (b *Backend) announce(g *discover.Group) {
+func (b *Backend) offerSettling(g *discover.Group) {
 	q, o := b.newQueue(g, b.driver.state())
-	o.Attach = func(hal.Queue) (hal.Queue, error) { return announced{}, nil }
+	o.Attach = func(hal.Queue) (hal.Queue, error) { return settling{}, nil }
 	if err := b.accept(q, o); err != nil {
 		b.log.Warn("channel group was not accepted before it has settled", "pid", g.Process.PID, "error", err)
 	}
@@ -102,7 +102,7 @@ func (b *Backend) dropArrivals(match func(groupName) bool) {
 func (b *Backend) offer(g *discover.Group) error {
 	name := nameOf(g)
 	for _, old := range b.remove(func(n groupName) bool { return n == name }) {
-		if old.group == nil { // announced: withdrawn last, so that the process always has a queue
+		if old.group == nil { // settling: withdrawn last, so that the process always has a queue
 			defer old.handle.Withdraw(false)
 			continue
 		}

@@ -35,7 +35,7 @@ func TestExitClosesDescriptorAtOnce(t *testing.T) {
 	drivertest.Eventually(t, "the clients of the killed process are freed", func() bool { return rm.Clients() == 0 })
 }
 
-// TestGroupIsControlledWhenItHasSettled checks that a group is announced at once, without a
+// TestGroupIsControlledWhenItHasSettled checks that a group is offered at once, without a
 // call of the driver, and can be controlled settleTime after its last change.
 func TestGroupIsControlledWhenItHasSettled(t *testing.T) {
 	b, h, made, rm := newOnDouble(t, &fakeHost{})
@@ -52,7 +52,7 @@ func TestGroupIsControlledWhenItHasSettled(t *testing.T) {
 	}
 	q := h.open()[0]
 	if q.id != 1 || hal.Abilities(q.queue) != 0 || q.offer.Handoff != nil || !q.detail.Load().Settling || writes(rm) != before {
-		t.Errorf("announced queue %d: got %+v, abilities %v, %d writes; want nothing that can be done", q.id, *q.detail.Load(), hal.Abilities(q.queue), writes(rm)-before)
+		t.Errorf("settling queue %d: got %+v, abilities %v, %d writes; want nothing that can be done", q.id, *q.detail.Load(), hal.Abilities(q.queue), writes(rm)-before)
 	}
 	if due, any := b.nextDue(); !any || !due.Equal(now.Add(3*settleTime/2)) {
 		t.Errorf("due: got %v, %v; want %v after the start", due.Sub(now), any, 3*settleTime/2)
@@ -62,7 +62,7 @@ func TestGroupIsControlledWhenItHasSettled(t *testing.T) {
 		t.Fatalf("queues: got %d, want another one", len(open))
 	}
 	if q.exited || q.queue.Close() != nil {
-		t.Error("the announced queue was withdrawn as if the process had exited, or does not close")
+		t.Error("the settling queue was withdrawn as if the process had exited, or does not close")
 	}
 	if _, any := b.nextDue(); any {
 		t.Error("an arrival is left")

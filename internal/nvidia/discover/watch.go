@@ -185,8 +185,14 @@ func (w *Watcher) startsGroup(c call) bool {
 	if c.free || !nvrm.IsCompute(c.class) {
 		return false
 	}
-	h := w.openers[c.pid]
-	return h == nil || !slices.ContainsFunc(slices.Collect(maps.Keys(h.groups)), func(k Key) bool { return k.Client == c.client })
+	if h := w.openers[c.pid]; h != nil {
+		for key := range h.groups {
+			if key.Client == c.client {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (w *Watcher) firstDue() (first time.Time, any bool) {
