@@ -53,7 +53,7 @@ func runBatch(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) err
 		err = b.popOldest()
 	}
 	if err == nil {
-		err = to.Send(ready(g, &bench.Calibration{Full: shape}))
+		err = to.Send(o.ready(g, &bench.Calibration{Full: shape}))
 	}
 	if err != nil {
 		return err

@@ -24,6 +24,8 @@ type options struct {
 	blocks  int
 	nsPer   float64
 	sync    string
+
+	opened time.Time // set by open
 }
 
 func (o *options) register(set *flag.FlagSet, kernel time.Duration, sync string) {
@@ -49,13 +51,15 @@ func (o *options) open() (gpuwork.GPU, error) {
 		return nil, err
 	}
 	runtime.LockOSThread()
-	return open(o.device, how)
+	g, err := open(o.device, how)
+	o.opened = time.Now()
+	return g, err
 }
 
 // ready returns the message that the client is ready.
-func ready(g gpuwork.GPU, c *bench.Calibration) bench.Message {
+func (o *options) ready(g gpuwork.GPU, c *bench.Calibration) bench.Message {
 	i := g.Info()
-	return bench.Message{Ready: true, PID: os.Getpid(), Calibration: c, GPU: i.Name, UUID: i.UUID, CUDA: i.CUDA, HIP: i.HIP, Arch: i.Arch}
+	return bench.Message{Ready: true, PID: os.Getpid(), Opened: o.opened, Calibration: c, GPU: i.Name, UUID: i.UUID, CUDA: i.CUDA, HIP: i.HIP, Arch: i.Arch}
 }
 
 // newKernel makes the kernel of the options. Without --blocks it fills the GPU if fill
@@ -118,5 +122,5 @@ func calibrate(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) err
 	if err != nil {
 		return fmt.Errorf("calibrate a tiny grid: %w", err)
 	}
-	return bench.NewWriter(out).Send(ready(g, &bench.Calibration{Full: full, Tiny: tiny}))
+	return bench.NewWriter(out).Send(o.ready(g, &bench.Calibration{Full: full, Tiny: tiny}))
 }

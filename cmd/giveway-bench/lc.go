@@ -113,7 +113,7 @@ func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) er
 		return err
 	}
 	to := bench.NewWriter(out)
-	if err := to.Send(ready(g, &bench.Calibration{Tiny: shape})); err != nil {
+	if err := to.Send(o.ready(g, &bench.Calibration{Tiny: shape})); err != nil {
 		return err
 	}
 	if !o.wait {

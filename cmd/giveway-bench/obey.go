@@ -35,7 +35,7 @@ func obey(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	to, q := bench.NewWriter(out), queues[0]
-	if err := to.Send(ready(g, nil)); err != nil {
+	if err := to.Send(o.ready(g, nil)); err != nil {
 		return err
 	}
 	kernels := make(map[string]gpuwork.Kernel) // by line of input

@@ -20,6 +20,8 @@ type Message struct {
 	CUDA  string `json:"cuda,omitempty"` // newest version that the driver supports
 	HIP   string `json:"hip,omitempty"`  // version of AMD's runtime
 	Arch  string `json:"arch,omitempty"` // the target of the kernels, such as gfx942
+	// Opened is when giveway-bench had opened the GPU and had not launched a kernel yet.
+	Opened time.Time `json:"opened,omitzero"`
 
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Progress    *Progress    `json:"progress,omitempty"`

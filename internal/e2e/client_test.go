@@ -28,6 +28,8 @@ type client struct {
 	in  io.WriteCloser
 	cmd *exec.Cmd
 
+	opened time.Time // when it had opened the GPU, before its first kernel; valid when it is ready
+
 	mu      sync.Mutex
 	done    int64         // completions reported so far
 	last    time.Duration // time of the last completion, by the client's clock
@@ -149,6 +151,7 @@ func (c *client) readMessages(out io.Reader, ready chan<- int) {
 		_ = json.Unmarshal(line, &m) // a line that is no message leaves m empty
 		switch {
 		case m.Ready:
+			c.opened = m.Opened
 			ready <- m.PID
 		case m.Progress != nil:
 			c.mu.Lock()
