@@ -13,7 +13,9 @@ type onlineSummary struct {
 	first         sched.QueueID // the active one that goes before all others; zero if there is none
 	firstPriority int32
 	firstSLO      time.Duration
+	learning      bool       // one of them has had so few requests lately that they may still turn out to be regular
 	predicted     bool       // the requests of all active ones come when they are expected
+	serving       bool       // one of them is known to have work
 	wantClear     bool       // a request is expected now: only one batch queue may run
 	onlineChange  sched.Time // when any of this changes without an event
 }
@@ -29,6 +31,7 @@ type onlineState struct {
 	arrival sched.Time    // of the last request
 	served  time.Duration // Queue.Served then
 	work    meanTime      // device time of a request
+	learnBy sched.Time    // its first requests after a pause are over by then: see learning
 
 	clearFor   sched.Time // the expected request for which the device was last cleared
 	clearUntil sched.Time
@@ -38,6 +41,11 @@ const (
 	// activeFor is for how long after its last work an online queue counts as active. If none
 	// is, light batch queues have the default slice.
 	activeFor = 2 * time.Second
+
+	// learnTime is for how long after the first request light batch queues take turns, until it
+	// is known whether requests are regular. If they are, the device is cleared for each; if the
+	// light queues ran side by side before that, the first requests would be the slowest.
+	learnTime = 500 * time.Millisecond
 
 	// handover is the time from the end of a request until the other queues are started
 	// again: a switch, and the error of the mean.
@@ -68,6 +76,9 @@ func (o *onlineState) watch(q *sched.Queue, now sched.Time) {
 	if at.Sub(o.arrival) < o.rhythm.period*3/2 {
 		o.work.add(q.Served - o.served)
 	}
+	if o.arrival == 0 || at.Sub(o.arrival) >= activeFor {
+		o.learnBy = at.Add(learnTime)
+	}
 	o.arrival, o.served = at, q.Served
 	o.rhythm.arrived(at)
 }
@@ -76,6 +87,13 @@ func (o *onlineState) watch(q *sched.Queue, now sched.Time) {
 func (o *onlineState) active(now sched.Time) (bool, sched.Time) {
 	until := o.activeAt.Add(activeFor)
 	return now < until, until
+}
+
+// learning reports whether it will soon be known that the requests of the queue are regular, and what
+// they need, or that they are not. It also returns when that changes at the latest.
+func (o *onlineState) learning(now sched.Time) (bool, sched.Time) {
+	r := &o.rhythm
+	return now < o.learnBy && (r.n < len(r.intervals) || r.period > 0 && o.work.n == 0), o.learnBy
 }
 
 // margin is how early the device must be clear for an expected request.
@@ -135,6 +153,11 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 			s.onlineChange = earlier(s.onlineChange, change)
 			p.updateFirst(q, s)
 		}
+		if learning, change := o.learning(v.Now); learning {
+			s.learning = true
+			s.onlineChange = earlier(s.onlineChange, change)
+		}
+		s.serving = s.serving || o.ready
 		if o.predictable(v.Now, lead) {
 			predictable++
 		}

@@ -32,6 +32,7 @@ const (
 	// An arrival counts as expected within a rhythmTolerance-th of the period.
 	rhythmTolerance = 8
 	maxScore        = 16
+	pausePeriods    = 4 // periods without an arrival, after which the requests have paused
 	missScore       = 5 // so one miss in six ends the prediction
 
 	// The period follows a change by a rhythmGain-th of what is left of it at each arrival,
@@ -51,6 +52,9 @@ func (r *rhythm) arrived(at sched.Time) {
 	r.last = at
 	switch {
 	case first:
+	case interval > pausePeriods*r.period+r.period/2 && r.period > 0:
+		// After a pause the phase is a new one. Two misses end the prediction.
+		r.next, r.seen, r.score = at.Add(r.period), at, min(r.score, missScore+1)
 	case r.period == 0:
 		r.intervals[r.n%len(r.intervals)] = interval
 		r.n++
@@ -109,9 +113,9 @@ func (r *rhythm) follow(at sched.Time) {
 }
 
 // expected returns the first expected arrival that is not before now by more than the
-// tolerance, or zero. After four periods without an arrival it expects none.
+// tolerance, or zero. After pausePeriods periods without an arrival it expects none.
 func (r *rhythm) expected(now sched.Time) sched.Time {
-	if r.period == 0 || now.Sub(r.last) > 4*r.period+r.period/2 {
+	if r.period == 0 || now.Sub(r.last) > pausePeriods*r.period+r.period/2 {
 		return 0
 	}
 	tolerance := r.period / rhythmTolerance

@@ -279,3 +279,33 @@ func TestRhythmCountsMissedArrivals(t *testing.T) {
 		t.Errorf("an arrival that was reported twice made %d intervals of 7", r.n)
 	}
 }
+
+// TestRhythmAfterAPause checks that the first arrival after a pause sets the phase, and that the
+// prediction ends with the second miss if the period has changed too.
+func TestRhythmAfterAPause(t *testing.T) {
+	const period = 16 * ms
+	for _, tt := range []struct {
+		pause time.Duration
+		next  time.Duration // expected after the first arrival
+	}{
+		{4*period + period/2, period / 2}, // four and a half periods: a miss, and the phase is the old one
+		{4*period + period/2 + 1, period},
+		{100*period + 7*ms, period},
+	} {
+		r, last := arrivalsAt(repeat(period, 30)...)
+		at := last.Add(tt.pause)
+		r.arrived(at)
+		if got := r.expected(at).Sub(at); got != tt.next {
+			t.Errorf("pause of %v: the next arrival is expected after %v, want %v", tt.pause, got, tt.next)
+		}
+	}
+	r, last := arrivalsAt(repeat(period, 30)...)
+	at := last.Add(time.Second)
+	r.arrived(at)
+	for i, want := range []bool{true, false} {
+		at = at.Add(period * 7 / 5)
+		if r.arrived(at); (r.expected(at) != 0) != want {
+			t.Errorf("after %d misses: predicted %v, want %v", i+1, !want, want)
+		}
+	}
+}

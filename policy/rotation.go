@@ -15,6 +15,11 @@ const (
 	shortestTurn = 10 * time.Millisecond
 )
 
+// A turn that is over while a request is served or expected goes on, for at most a turnDelay-th
+// of its length: the calls of the driver that change turns interrupt the request. Measured on an
+// H200: requests of 1.3 ms took 1.4 to 1.8 ms with a change of turns in them.
+const turnDelay = 4
+
 // idleStopTurns is for how many turns idle queues are stopped after they found the
 // device busy: each attempt costs the busy queues two switches.
 const idleStopTurns = 20
@@ -48,7 +53,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 	case best < 0:
 		p.current = 0
 		return
-	case current < 0 || !p.takesPart(&states[current]) || states[current].class != s.rotationClass || v.Now >= p.turnStart.Add(p.turnLength()):
+	case current < 0 || !p.takesPart(&states[current]) || states[current].class != s.rotationClass || p.turnOver(v.Now, s):
 		p.overlap.leaving = 0
 		if current >= 0 && p.takesPart(&states[current]) {
 			p.beginOverlap(v.Now, &v.Queues[current], &v.Queues[best], s, set)
@@ -68,8 +73,18 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 		}
 	}
 	if q := &v.Queues[current]; s.inRotation > 1 || q.Measured && !q.Counters.Known {
-		s.wake = earlier(s.wake, p.turnStart.Add(p.turnLength()))
+		end := p.turnStart.Add(p.turnLength())
+		if v.Now >= end { // the turn goes on: see turnDelay
+			end = earlier(end.Add(p.turnLength()/turnDelay), s.onlineChange)
+		}
+		s.wake = earlier(s.wake, end)
 	}
+}
+
+// turnOver reports whether the current turn ends now.
+func (p *giveway) turnOver(now sched.Time, s *summary) bool {
+	end := p.turnStart.Add(p.turnLength())
+	return now >= end && (!s.serving && !s.wantClear || now >= end.Add(p.turnLength()/turnDelay))
 }
 
 // before reports whether the queue of st has the next turn rather than the other. Queues that

@@ -107,11 +107,13 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 }
 
 // decide sets whether the light queues run side by side, in general and now. All queues take
-// turns if the setting says that online work needs it. While light queues run side by side, the
-// plan changes as soon as a visit shows something new, so their visits are looked at often.
+// turns if the setting says that online work needs it, and at the first requests unless there is a
+// trial. While light queues run side by side, the plan changes as soon as a visit shows something
+// new, so their visits are looked at often.
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
 	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch
-	was, sharing := s.sharing, s.mayShare && (sum.activeOnline == 0 || set.sharedSlice != sched.MinSlice || set.betweenRequests && sum.predicted)
+	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && s.trial.since == 0
+	was, sharing := s.sharing, s.mayShare && (sum.activeOnline == 0 || !turns)
 	s.sharing = sharing
 	dev := &v.Devices[0]
 	for i := 0; i < len(states) && (sharing || was); i++ {
@@ -121,7 +123,7 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	s.heavyTurns = sharing && s.lightQueues < sum.inRotation
 	s.sharingNow = sharing && !sum.wantClear
 	s.sharesBetweenRequests = sharing && sum.activeOnline > 0 && set.sharedSlice == sched.MinSlice
-	if !sharing {
+	if !sharing && !(s.mayShare && sum.learning) {
 		return
 	}
 	s.overlap.leaving = 0

@@ -443,6 +443,9 @@ func TestSideBySideOrTurns(t *testing.T) {
 		{"a request is expected now", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1, predicted: true, wantClear: true}}, ownShared, []bool{true, true}, false, false, 50 * ms},
 		{"shared=min", []load{light, light}, summary{}, sched.MinSlice, []bool{true, true}, true, false, 50 * ms},
 		{"shared=min beside online work", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1}}, sched.MinSlice, []bool{false, false}, false, false, 0},
+		{"the first requests", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1, learning: true}}, ownShared, []bool{false, false}, false, false, 10 * ms},
+		{"the first requests, shared=default", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1, learning: true}}, 0, []bool{true, true}, true, false, 10 * ms},
+		{"the first requests beside heavy ones", []load{heavy, heavy}, summary{onlineSummary: onlineSummary{activeOnline: 1, learning: true}}, ownShared, []bool{false, false}, false, false, 0},
 	} {
 		p, v, states := lightNode(tt.loads...)
 		sum, set := tt.sum, p.ownSetting()

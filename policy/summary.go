@@ -36,14 +36,17 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	s := summary{current: -1}
 	dev := &v.Devices[0]
 	lead := p.leadTime(v.Devices)
-	serving := false
+	if dev.Sliced() {
+		p.watchOnline(v, p.clearLead(dev, lead, min(p.inRotation, p.group.limit)), &s)
+	}
+	ready := false // online work is, or may be
 	for i := range v.Queues {
 		q, st := &v.Queues[i], &states[i]
 		st.update(q)
 		if q.ID == p.current {
 			s.current = i
 			p.turnStart.postpone(v, q.Served-st.servedAtTurn, p.turnLength())
-			if st.joined && v.Now >= p.turnStart.Add(p.turnLength()) {
+			if st.joined && p.turnOver(v.Now, &s) {
 				p.endTurn(v.Now, dev, q, st)
 			}
 		}
@@ -51,7 +54,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 		case sched.Online:
 			s.hasOnline = true
 			if runnable(q) {
-				serving = true
+				ready = true
 			} else {
 				due, change := p.due(q, v.Now, lead)
 				s.busy = s.busy || due
@@ -69,9 +72,8 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 			}
 		}
 	}
-	p.updateBusy(v.Now, dev, serving, set.stopWhenBusy, &s)
+	p.updateBusy(v.Now, dev, ready, set.stopWhenBusy, &s)
 	if dev.Sliced() {
-		p.watchOnline(v, p.clearLead(dev, lead, min(s.inRotation, p.group.limit)), &s)
 		p.limitShares(v, states)
 		p.watchLoads(v, states, &s)
 		p.decide(v, states, &s, set)

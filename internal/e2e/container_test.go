@@ -30,6 +30,7 @@ func TestContainer(t *testing.T) {
 	}
 	b.startDaemon("--config", file)
 	job := b.startJob() // alone on the GPU, a context makes no visit that ends
+	b.await(job.pid)
 	b.set(job.pid, "--class", "batch")
 	names := api.ContainerNames{Pod: "serve-0", Namespace: "shop", Name: "model"}
 	c := api.Container{ID: id, PodUID: "0123", ContainerNames: names, Values: attr.Must("class=online")}

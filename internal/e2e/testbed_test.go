@@ -197,13 +197,7 @@ func (b *testbed) set(pid int, args ...string) {
 type process struct {
 	PID    int
 	Class  string
-	Queues []struct {
-		Can    []string
-		State  string
-		Slice  time.Duration `json:"slice_ns"`
-		Found  time.Duration `json:"found_ns"`
-		Shared string        `json:"shared_by"`
-	}
+	Queues []listedQueue
 	Shim   *shimCounters
 	Member *struct { // of an MPS server
 		Server int
@@ -228,13 +222,23 @@ func (b *testbed) ps() []process {
 	return printed.Processes
 }
 
-// await waits until the daemon knows these processes.
+// listedQueue is what giveway ps prints about a queue.
+type listedQueue struct {
+	Can    []string
+	State  string
+	Slice  time.Duration `json:"slice_ns"`
+	Found  time.Duration `json:"found_ns"`
+	Shared string        `json:"shared_by"`
+}
+
+// await waits until the daemon knows these processes and can control their queues. A new queue
+// settles for a quarter of a second before that.
 func (b *testbed) await(pids ...int) {
 	b.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		known := 0
 		for _, p := range b.ps() {
-			if slices.Contains(pids, p.PID) {
+			if slices.Contains(pids, p.PID) && !slices.ContainsFunc(p.Queues, func(q listedQueue) bool { return len(q.Can) == 0 }) {
 				known++
 			}
 		}

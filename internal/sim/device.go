@@ -11,9 +11,10 @@ import (
 // engine is the way in which a device shares its time among its queues.
 type engine interface {
 	opened(*queue)
-	launched(*queue)    // a command was launched
-	changed(*queue)     // the queue was interrupted, restored, unparked or killed, or its slice set
-	deactivated(*queue) // level 2
+	launched(*queue)     // a command was launched
+	interrupting(*queue) // the queue is being interrupted; changed follows
+	changed(*queue)      // the queue was interrupted, restored, unparked or killed, or its slice set
+	deactivated(*queue)  // level 2
 	reactivated(*queue)
 	advance() // credit queues with their progress and device time up to now
 	close()   // record the Segments under way as if they ended now

@@ -204,6 +204,9 @@ func (q *queue) apply(a sched.Action) error {
 	case a.Level == sched.LevelHold:
 		q.held = stop
 	case a.Level == sched.LevelInterrupt:
+		if stop && !q.interrupted {
+			e.interrupting(q)
+		}
 		q.interrupted, q.claimed = stop, false
 	case stop && q.deactivatedAt == 0:
 		q.deactivatedAt = max(q.device.world.now, 1)

@@ -15,13 +15,15 @@ import (
 //	  │               └──slice over, out of work────┘ │
 //	  └─────────────out of work, no other waits───────┘
 //
-// Two properties of the host scheduler are in no manual and were measured:
+// Three properties of the host scheduler are in no manual and were measured:
 //
 //   - When the host has read all commands of a group, it counts the group's turn as over:
 //     the running command goes on, but a later one waits for the group's next turn. One
 //     parked kernel therefore costs two switches more than none, and two cost nothing.
 //   - A group that has finished all its work leaves if another one waits. A later launch,
 //     however soon, waits for the group's next turn: no switch is called off.
+//   - When a group is stopped, the context on the GPU is saved and loaded again, whichever it
+//     is. A request that is served meanwhile is interrupted for a switch.
 type runlist struct {
 	d       *device
 	m       *RunlistModel
@@ -262,8 +264,13 @@ func (r *runlist) switchTo(q *queue) {
 		r.startTurn(q)
 		return
 	}
-	w := r.d.world
 	r.account()
+	r.load(q)
+}
+
+// load begins a switch to q. Time is accounted until now.
+func (r *runlist) load(q *queue) {
+	w := r.d.world
 	r.endSpan()
 	r.phase, r.target, r.phaseStart = switching, q, r.now()
 	w.timeline.set(&r.switchEnd, r.now().Add(r.m.Switch.draw(w.deviceRand)))
@@ -309,6 +316,19 @@ func (r *runlist) endVisit(at sched.Time) {
 		}
 		q.leftAt = at
 	}
+}
+
+func (r *runlist) interrupting(lane *queue) {
+	if r.phase != running || r.current == lane.scheduled() {
+		return
+	}
+	w := r.d.world
+	r.advance()
+	w.addSegment(r.d, r.current, r.phaseStart, r.now())
+	w.timeline.cancel(&r.commandEnd)
+	w.timeline.cancel(&r.sliceEnd)
+	r.left = hal.Preempted
+	r.load(r.current)
 }
 
 func (r *runlist) changed(lane *queue) {

@@ -229,6 +229,8 @@ func (s *slots) opened(q *queue) {
 	}
 }
 
+func (s *slots) interrupting(*queue) {}
+
 func (s *slots) changed(q *queue) {
 	s.advance()
 	if q.dead {

@@ -150,6 +150,37 @@ func TestSpansSayHowQueuesLeave(t *testing.T) {
 	}
 }
 
+// TestStopInterruptsTheRunningQueue checks that the stop of a queue costs the one on the device a
+// switch, and that starting it again and its slice cost nothing.
+func TestStopInterruptsTheRunningQueue(t *testing.T) {
+	n := sim.NewNode(sim.Config{
+		Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Length: time.Second, Seed: 1,
+		Clients: []sim.ClientConfig{flatOut(0, 50*ms, 1), open(time.Hour, sim.Kernels{Count: 1, Time: sim.Always(us)})},
+	})
+	r := newSpanReader(t, n)
+	r.advance(sched.Time(100 * ms))
+	for i, c := range []struct {
+		name     string
+		action   sched.Action
+		switches uint64
+	}{
+		{"slice", sched.Action{Verb: sched.SetSlice, Slice: ms}, 0},
+		{"stop", sched.Action{Verb: sched.Stop, Level: sched.LevelInterrupt}, 1},
+		{"second stop", sched.Action{Verb: sched.Stop, Level: sched.LevelInterrupt}, 0},
+		{"start", sched.Action{Verb: sched.Start, Level: sched.LevelInterrupt}, 0},
+	} {
+		before := r.switches[1]
+		c.action.Queue = 2
+		if err := n.Apply(c.action); err != nil {
+			t.Fatal(err)
+		}
+		r.advance(sched.Time(100*ms + time.Duration(i+1)*5*ms))
+		if got := r.switches[1] - before; got != c.switches {
+			t.Errorf("%s of another queue: got %d switches of the running one, want %d", c.name, got, c.switches)
+		}
+	}
+}
+
 // TestSpansAreBounded checks that a trace which is not read for long takes no more memory, and
 // that what was lost is unknown.
 func TestSpansAreBounded(t *testing.T) {

@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestTurnsDoNotChangeInRequests checks that no call is made between the arrival of a request and
+// its end, if requests are regular or the shim tells of them.
+func TestTurnsDoNotChangeInRequests(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		counters bool
+		load     func(*job, sched.Time)
+	}{{"regular requests", false, periodic(20*ms, ms)}, {"counted requests", true, atRandom(ms)}} {
+		l, jobs := newShared(t, nil, 0, 0, 0)
+		online := l.openJob(class(sched.Online), c.load, 0)
+		online.noCounters = !c.counters
+		l.run(2 * time.Second)
+		during, actions, before := 0, len(l.actions), jobs[0].served
+		l.run(4*time.Second, func() {
+			if len(online.todo) > 0 && len(l.actions) > actions {
+				during++
+			}
+			actions = len(l.actions)
+		})
+		if during > 0 {
+			t.Errorf("%s: calls were made in %d ticks of requests, want none", c.name, during)
+		}
+		if got := jobs[0].served - before; got < 1000*ms {
+			t.Errorf("%s: the first of three batch jobs had %v of 4 s, want its turns", c.name, got)
+		}
+	}
+}
+
+// TestTurnOver checks when a turn of 50 ms ends.
+func TestTurnOver(t *testing.T) {
+	p := makeGiveway()
+	p.turnStart.Time, p.inRotation = sched.Time(ms), 2
+	for _, tt := range []struct {
+		after time.Duration
+		sum   onlineSummary
+		want  bool
+	}{
+		{50*ms - 1, onlineSummary{}, false},
+		{50 * ms, onlineSummary{}, true},
+		{50 * ms, onlineSummary{serving: true}, false},
+		{50 * ms, onlineSummary{wantClear: true}, false},
+		{62500*time.Microsecond - 1, onlineSummary{serving: true, wantClear: true}, false},
+		{62500 * time.Microsecond, onlineSummary{serving: true, wantClear: true}, true},
+	} {
+		if got := p.turnOver(p.turnStart.Add(tt.after), &summary{onlineSummary: tt.sum}); got != tt.want {
+			t.Errorf("after %v, %+v: over %v, want %v", tt.after, tt.sum, got, tt.want)
+		}
+	}
+}
+
+// TestWakeOfATurnThatGoesOn checks that the policy looks again when the request is over, or when
+// the turn must end at last.
+func TestWakeOfATurnThatGoesOn(t *testing.T) {
+	for _, tt := range []struct{ after, change, want time.Duration }{
+		{20 * ms, 30 * ms, 50 * ms},
+		{51 * ms, 52 * ms, 52 * ms},
+		{51 * ms, 0, 62500 * time.Microsecond},
+		{51 * ms, 70 * ms, 62500 * time.Microsecond},
+	} {
+		p, v, states := lightNode(heavyLoad, heavyLoad)
+		start := v.Now
+		p.current, p.turnStart.Time, p.inRotation = 1, start, 2
+		v.Now = start.Add(tt.after)
+		s := summary{inRotation: 2, rotationClass: sched.Batch, current: 0}
+		s.serving = true
+		if tt.change > 0 {
+			s.onlineChange = start.Add(tt.change)
+		}
+		set := p.ownSetting()
+		p.rotate(v, states, &s, &set)
+		if p.current != 1 || s.wake != start.Add(tt.want) {
+			t.Errorf("after %v: turn of queue %d, wake after %v; want queue 1 and %v", tt.after, p.current, s.wake.Sub(start), tt.want)
+		}
+	}
+}
+
+// TestFirstRequestsFindOneBatchQueue checks that light queues do not run side by side until it is
+// known whether requests are regular, for at most half a second after each pause.
+func TestFirstRequestsFindOneBatchQueue(t *testing.T) {
+	const start, pause, again = 3 * time.Second, 5 * time.Second, 8 * time.Second
+	for _, counters := range []bool{false, true} {
+		l, jobs := newShared(t, nil, lightBurst, lightBurst, lightBurst, lightBurst)
+		next := start
+		online := l.openJob(class(sched.Online), func(j *job, now sched.Time) {
+			if time.Duration(now) >= next {
+				j.submit(now, ms)
+				if next += 20 * ms; next == pause {
+					next = again
+				}
+			}
+		}, 0)
+		online.noCounters = !counters
+		running := func() (n int) {
+			for _, j := range jobs {
+				if j.running {
+					n++
+				}
+			}
+			return n
+		}
+		l.run(start)
+		if n := running(); n != 4 {
+			t.Fatalf("counters %v: %d light queues run without requests, want 4", counters, n)
+		}
+		for _, begin := range []time.Duration{start, again} {
+			l.run(begin - time.Duration(l.now))
+			// The first request is not expected, and is seen when the trace is read.
+			l.run(30 * ms)
+			for i := range 20 {
+				l.run(begin + time.Duration(i+2)*20*ms - time.Duration(l.now) + tick)
+				if n := running(); n > 1 {
+					t.Errorf("counters %v: request %d after %v found %d batch queues, want 1", counters, i+3, begin, n)
+				}
+			}
+		}
+	}
+}
+
+// TestLearningEnds checks for how long the first requests are waited for, and that it begins anew
+// only after a pause.
+func TestLearningEnds(t *testing.T) {
+	const first = sched.Time(time.Second)
+	o := onlineState{}
+	q := sched.Queue{Measured: true, Visits: sched.Visits{Known: true}}
+	arrive := func(at sched.Time) {
+		q.Visits.Arrived = at
+		q.Visits.Count++
+		o.watch(&q, at)
+	}
+	check := func(at sched.Time, want bool) {
+		t.Helper()
+		if got, _ := o.learning(at); got != want {
+			t.Errorf("%v after the first request: learning %v, want %v", at.Sub(first), got, want)
+		}
+	}
+	check(first, false)
+	arrive(first)
+	check(first, true)
+	check(first.Add(learnTime-1), true)
+	check(first.Add(learnTime), false)
+	arrive(first.Add(activeFor - 1)) // no pause
+	check(first.Add(activeFor-1), false)
+	second := first.Add(2*activeFor - 1)
+	arrive(second)
+	check(second, true)
+	for i := range 6 { // eight intervals that no rhythm fits
+		arrive(second.Add(time.Duration(i*i+2*i+3) * 5 * ms))
+	}
+	check(o.arrival, false)
+}
