@@ -150,7 +150,7 @@ bench() {
   local limit=$1 name=$2
   shift 2
   start_daemon
-  step "$limit" ./giveway-bench run --runtime hip --giveway ./giveway --json "$out/$name.json" --html "$out/$name.html" "$@"
+  step "$limit" ./giveway-bench run --runtime hip --giveway ./giveway --json "$out/$name.json" --html "$out/$name.html" --traces "$out/traces" "$@"
   stop_daemon
 }
 

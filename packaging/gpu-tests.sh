@@ -4,7 +4,8 @@
 #
 #   ./gpu-tests.sh [-o FOLDER] [GROUP...]
 #
-# The results go to FOLDER (default: results), one JSON file per test. Without a group
+# The results go to FOLDER (default: results), one JSON file per test, and what the daemon recorded of
+# each phase of a benchmark to its folder traces. Without a group
 # all groups run, one after another. Every step has its own time limit, so that a hung
 # step costs only itself. Each group takes less than ten minutes:
 #
@@ -160,7 +161,7 @@ bench() {
   local limit=$1 name=$2
   shift 2
   start_daemon
-  step "$limit" ./giveway-bench run --giveway ./giveway --json "$out/$name.json" --html "$out/$name.html" "$@"
+  step "$limit" ./giveway-bench run --giveway ./giveway --json "$out/$name.json" --html "$out/$name.html" --traces "$out/traces" "$@"
   stop_daemon
 }
 

@@ -21,6 +21,7 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	giveway := set.String("giveway", "", "`path` of the giveway program; its daemon must run. Empty: measure only alone and native")
 	asJSON := set.String("json", "", "write the result with all samples to this `file`, after each case")
 	page := set.String("html", "", "write a page with plots to this `file`")
+	set.StringVar(&config.Traces, "traces", "", "write the daemon's trace of each phase to this `folder`")
 	set.DurationVar(&config.Length, "length", 5*time.Second, "`length` of each measurement")
 	registerGPU(set, &config.Runtime, &config.Device)
 	set.StringVar(&config.Python, "python", "python3", "Python `program` for the PyTorch cases")
@@ -34,6 +35,14 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	chosen, err := bench.Select(splitNames(*cases))
 	if err != nil {
 		return usageError{err}
+	}
+	switch {
+	case config.Traces != "" && *giveway == "":
+		return usageError{errors.New("--traces needs --giveway: the daemon records them")}
+	case config.Traces != "":
+		if err := os.MkdirAll(config.Traces, 0o755); err != nil {
+			return err
+		}
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -36,6 +36,9 @@ type Config struct {
 	Progress *progress.Line
 	Save     func(*Result) // called after each case, so that a failed run leaves a result
 
+	// Traces is an existing folder for the daemon's trace of each phase; empty: none are kept.
+	Traces string
+
 	MPSControl string // NVIDIA's program that controls MPS; empty: do not measure with MPS
 }
 

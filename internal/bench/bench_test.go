@@ -85,6 +85,22 @@ func TestPhasesOfSharing(t *testing.T) {
 	}
 }
 
+func TestTracesOfPhases(t *testing.T) {
+	var dumps []string
+	config := Config{Length: 50 * ms, Traces: "/traces", Ask: func(args ...string) []byte {
+		if args[0] == "trace" {
+			dumps = append(dumps, strings.Join(args, " "))
+		}
+		return nil
+	}}
+	if _, err := measureFake(t, config, &fakeDaemon{}, named(t, "eight")...); err != nil {
+		t.Fatal(err)
+	}
+	if want := "trace dump -o /traces/eight-giveway-online-idle.pftrace"; len(dumps) != 5 || !slices.Contains(dumps, want) {
+		t.Errorf("got %q, want a trace of each of the five phases, one of them by %q", dumps, want)
+	}
+}
+
 func TestManyClients(t *testing.T) {
 	r, err := measureFake(t, Config{}, nil, named(t, "poisson")...)
 	if err != nil {

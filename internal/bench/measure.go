@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -190,6 +192,14 @@ func (t *trial) measurePhase(ctx context.Context, p Phase, online, batch []*clie
 func (t *trial) add(p Phase) {
 	t.result.Phases = append(t.result.Phases, p)
 	fmt.Fprintf(t.Log, "%s: %s\n", t.c.Name, p.line())
+	if t.Traces != "" && t.Ask != nil {
+		t.Ask("trace", "dump", "-o", filepath.Join(t.Traces, fileName(t.c.Name, p.Name)))
+	}
+}
+
+// fileName returns the name of the trace of a phase.
+func fileName(testCase, phase string) string {
+	return strings.NewReplacer(" ", "-", ",", "").Replace(testCase+"-"+phase) + ".pftrace"
 }
 
 // run waits for the clients to settle, measures them, and adds the results to p.
