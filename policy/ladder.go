@@ -180,6 +180,9 @@ func (l *ladder) setCurrent(i int, now sched.Time) {
 	l.requests, l.late, l.failed, l.stallsInRow = 0, 0, false, 0
 }
 
+// suspend says that the current rung is not in force now.
+func (l *ladder) suspend(now sched.Time) { l.changedAt, l.since = now, sched.Never }
+
 // confirm sets since when the queue whose turn it is has the current setting, or
 // when trialTime has passed without that.
 func (l *ladder) confirm(v *sched.View, turnOf sched.QueueID) {
@@ -319,9 +322,11 @@ func (l *ladder) move(now sched.Time) {
 // mayTry reports whether a trial of a rung is due, within the budget of late
 // requests, and likely to succeed. A request that becomes ready when batch work has
 // just begun its slice takes longer by the difference of the slices. Nine of ten
-// requests must have that much to spare.
+// requests must have that much to spare. The way back from the last rung, if requests have
+// turned out too short for it, needs no budget.
 func (l *ladder) mayTry(i int, now sched.Time) bool {
-	if now < l.rungs[i].retry || l.recentLate > 1+lateByTrial*l.recentRequests {
+	returns := i == l.start && l.current > l.start && !l.mayStop()
+	if now < l.rungs[i].retry || !returns && l.recentLate > 1+lateByTrial*l.recentRequests {
 		return false
 	}
 	return i > l.current || l.spareOf(1, 10) > l.batchStay(i)-l.batchStay(l.current)

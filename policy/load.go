@@ -57,6 +57,8 @@ type loadState struct {
 	window visitWindow
 	since  sched.Time // from when on the queue has run beside others with this slice; zero: it does not
 	waited bool       // since the last measurement, it was stopped for some of the time
+	ran    bool       // it ran at the last plan
+	stops  uint64     // since the last measurement; each may have cut a visit short
 	read   reading    // the last measurement since then; at is zero if there was none
 
 	// When the last verdict was, until when it holds, and for how long that is. The retrial of
@@ -86,12 +88,16 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 		r.since = 0 // a window that goes on later would count time that is estimated
 		return
 	case q.State != sched.Running:
-		r.waited = true
+		if r.ran {
+			r.stops++
+		}
+		r.waited, r.ran = true, false
 		return // it makes no visits: the window goes on when it runs again
 	case !beside:
 		r.since = 0
 		return
 	}
+	r.ran = true
 	if r.slice != q.Slice {
 		r.window = visitWindow{}
 	}
@@ -103,12 +109,15 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 		return
 	}
 	r.read = reading{q.MeasuredAt, q.Visits, q.Served}
+	stops := r.stops
+	r.stops = 0
 	if last.at == 0 {
 		return
 	}
 	w := &r.window
-	w.visits += q.Visits.Count - last.visits.Count
-	w.full += q.Visits.Full - last.visits.Full
+	visits, full := q.Visits.Count-last.visits.Count, q.Visits.Full-last.visits.Full
+	w.visits += max(visits-min(stops, visits), full) // those that a stop cut short tell nothing
+	w.full += full
 	w.served += q.Served - last.served
 	if !r.waited {
 		w.took += q.MeasuredAt.Sub(last.at)

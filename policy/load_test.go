@@ -64,6 +64,37 @@ func TestLoadOfAStoppedQueue(t *testing.T) {
 	}
 }
 
+// TestLoadOfAQueueThatIsStoppedOften checks that a visit which a stop cut short does not count, but
+// that full ones do.
+func TestLoadOfAQueueThatIsStoppedOften(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		visits, full uint64
+		stops        int
+		want         load
+	}{
+		{"cut once", 2, 1, 1, heavyLoad},
+		{"cut twice", 3, 1, 2, heavyLoad},
+		{"light, and stopped once", 3, 0, 1, lightLoad},
+		{"full, and stopped elsewhere", 2, 2, 1, heavyLoad},
+		{"stopped more often than it was there", 1, 1, 3, heavyLoad},
+	} {
+		l := newLoadTest(0)
+		for range 8 {
+			for range tt.stops {
+				for _, state := range []sched.State{sched.Stopping, sched.Stopped, sched.Running} {
+					l.q.State = state
+					l.watch(&l.q, l.now, true)
+				}
+			}
+			l.measure(tt.visits, tt.full, 4*ms)
+		}
+		if l.verdict != tt.want {
+			t.Errorf("%s: got load %d, want %d", tt.name, l.verdict, tt.want)
+		}
+	}
+}
+
 // TestLoadOfANewcomer checks which part of the visits must be full for a newcomer to be
 // heavy, and which for it to be light. In between nothing is known.
 func TestLoadOfANewcomer(t *testing.T) {

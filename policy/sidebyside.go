@@ -135,6 +135,10 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	sum.wake = earlier(sum.wake, v.Now.Add(step))
 }
 
+// tries reports whether batch queues run side by side with longer slices than the setting says, to
+// find out their loads.
+func (s *sideBySide) tries() bool { return s.trial.since > 0 || s.overlap.leaving != 0 }
+
 // takesPart reports whether a queue with this state can have the turn.
 func (s *sideBySide) takesPart(st *queueState) bool {
 	return st.takesTurns && !(s.heavyTurns && st.sideBySide)

@@ -150,7 +150,11 @@ func (p *slo) adapt(v *sched.View, requests []requestState, finished int, openTi
 		p.ladder.queuesBeside = min(p.base.lightQueues, p.base.group.limit)
 		p.ladder.measured = false // light queues do more side by side, with less time on the device
 	}
-	p.ladder.confirm(v, p.base.current)
+	if p.base.tries() {
+		p.ladder.suspend(v.Now)
+	} else {
+		p.ladder.confirm(v, p.base.current)
+	}
 	if v.Now > p.countedAt { // a second plan at the same instant must be the same as the first
 		p.countedAt = v.Now
 		p.countOpen(v, requests)
@@ -235,9 +239,10 @@ func (p *slo) countRequests(v *sched.View, requests []requestState) (finished in
 }
 
 // judgesRung reports whether requests say something about the current rung: there was batch work
-// a moment ago, and there are no bursts, in which other settings are in force.
+// a moment ago, and there are no bursts, trials of newcomers or overlaps, in which other settings
+// are in force.
 func (p *slo) judgesRung(now sched.Time) bool {
-	return p.base.current != 0 && now.Sub(p.base.batchAt) <= trialTime && p.base.burst.phase == noBurst
+	return p.base.current != 0 && now.Sub(p.base.batchAt) <= trialTime && p.base.burst.phase == noBurst && !p.base.tries()
 }
 
 // countOpen counts requests that are late before they finish: with some settings none

@@ -164,3 +164,67 @@ func TestSLOBeginsWithTheChosenSettingAfterAQuietPeriod(t *testing.T) {
 		t.Errorf("quiet %v, on rung %d; want rung %d, which was chosen", p.isQuiet, p.ladder.current, p.ladder.chosen)
 	}
 }
+
+// TestSLOIgnoresRequestsInTrialsOfNewcomers checks that a request counts neither if it finishes while
+// newcomers are tried or queues overlap, nor if it began before that was over.
+func TestSLOIgnoresRequestsInTrialsOfNewcomers(t *testing.T) {
+	for _, name := range []string{"trial", "overlap"} {
+		p := newSLO().(*slo)
+		p.ladder.build(h200Device)
+		v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{{ID: 1}}}
+		p.base.current, p.base.batchAt = 1, v.Now
+		v.Queues[0].Slice, v.Queues[0].Can = sched.MinSlice, sched.CanSlice
+		p.ladder.confirm(v, 1)
+		if !p.judgesRung(v.Now) || p.ladder.since != v.Now {
+			t.Fatalf("%s: before it requests count %v, since %v", name, p.judgesRung(v.Now), p.ladder.since)
+		}
+		if name == "trial" {
+			p.base.trial.since = v.Now
+		} else {
+			p.base.overlap.leaving = 1
+		}
+		v.Now = v.Now.Add(20 * ms)
+		p.adapt(v, make([]requestState, 1), 0, 0)
+		if p.judgesRung(v.Now) || p.ladder.since != sched.Never || p.ladder.changedAt != v.Now {
+			t.Errorf("%s: requests count %v, since %v", name, p.judgesRung(v.Now), p.ladder.since)
+		}
+		p.base.trial.since, p.base.overlap.leaving = 0, 0
+		v.Now = v.Now.Add(20 * ms)
+		p.adapt(v, make([]requestState, 1), 0, 0)
+		if !p.judgesRung(v.Now) || p.ladder.since != v.Now {
+			t.Errorf("%s: after it requests count %v, since %v, want %v", name, p.judgesRung(v.Now), p.ladder.since, v.Now)
+		}
+	}
+}
+
+// TestLadderReturnsFromTheLastRung checks that the start rung is tried again, whatever the budget, if
+// requests are too short to stop batch work for.
+func TestLadderReturnsFromTheLastRung(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		took  time.Duration
+		late  float64
+		retry sched.Time
+		want  bool
+	}{
+		{"short requests", ms / 4, 100, 0, true},
+		{"short requests, in the pause", ms / 4, 100, sched.Time(time.Minute), false},
+		{"long requests", 10 * ms, 100, 0, false},
+		{"long requests, within the budget", 10 * ms, 0, 0, true},
+	} {
+		var l ladder
+		l.build(h200Device)
+		l.setCurrent(l.last, 0)
+		l.recentLate, l.rungs[l.start].retry = tt.late, tt.retry
+		for range trialRequests {
+			l.took[l.requests], l.spare[l.requests] = tt.took, ms
+			l.requests++
+		}
+		if got := l.mayTry(l.start, sched.Time(time.Second)); got != tt.want {
+			t.Errorf("%s: the start rung may be tried %v, want %v", tt.name, got, tt.want)
+		}
+		if l.setCurrent(l.start, 0); tt.late > 0 && l.mayTry(l.start-1, sched.Time(time.Second)) {
+			t.Errorf("%s: a milder rung may be tried although too many requests were late", tt.name)
+		}
+	}
+}

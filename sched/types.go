@@ -109,7 +109,8 @@ type Counters struct {
 // Visits are the periods in which the context of a queue was on the device, from one
 // context switch to the next. A queue that fills the device leaves when its slice is over,
 // and one that does not leaves earlier, by itself, if another queue waits. A queue that is
-// alone makes no visits: its context stays.
+// alone makes no visits: its context stays. If a context is only saved and loaded again, because
+// another queue is stopped, its visit goes on.
 type Visits struct {
 	Count uint64 // visits so far
 	Full  uint64 // of those, the visits that took about the queue's default slice: see IsFull

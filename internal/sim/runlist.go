@@ -280,9 +280,14 @@ func (r *runlist) onSwitchEnd() {
 	r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
 	r.account()
 	r.d.spans.add(hal.SpanSwitch, r.target, r.now(), hal.Stays)
-	r.endVisit(r.phaseStart)
-	r.current, r.phase = r.target, idle
-	r.beginVisit()
+	if r.target == r.current {
+		r.current.cameOnAt = r.now() // its visit goes on, with another slice
+	} else {
+		r.endVisit(r.phaseStart)
+		r.current = r.target
+		r.beginVisit()
+	}
+	r.phase = idle
 	if r.waiting(r.current) {
 		r.startTurn(r.current)
 	} else if n := r.next(r.current); n != nil {

@@ -256,3 +256,41 @@ func long(t *testing.T) {
 		t.Skip("minutes of virtual time")
 	}
 }
+
+// TestSLOWithNewcomers checks that requests which meet newcomers in a trial say nothing about the
+// setting, and that a batch job whose visits are cut short by stops does not count as light. On an
+// H200 batch work was stopped for each request of 0.2 ms afterwards, for a quarter of a minute.
+func TestSLOWithNewcomers(t *testing.T) {
+	for start := time.Duration(0); start < 300*ms; start += 10 * ms {
+		for _, n := range []int{2, 3} {
+			lc := withRequests(2*ms, sim.Kernels{Count: 1, Time: sim.Around(28*us, 0.03)})
+			lc.Arrival, lc.Start = sim.Arrival{Kind: sim.Closed, Every: 5 * ms}, 100*ms+start
+			clients := []sim.ClientConfig{lc}
+			for i := range n {
+				job := saturating(i, kernel212, 0)
+				job.Start = 100 * ms
+				clients = append(clients, job)
+			}
+			cfg := sloWorld(t, 1, "slo", clients...)
+			cfg.Length, cfg.Devices[0].Model.Gated = 10*time.Second, true
+			r := sim.New(cfg).Run()
+			name := fmt.Sprintf("%d jobs, requests from %v on", n, start)
+			var sum, least float64
+			for _, c := range r.Clients[1:] {
+				sum += c.Rate
+				if least == 0 || c.Rate < least {
+					least = c.Rate
+				}
+			}
+			if met := r.Clients[0].SLOMet; met < 0.99 {
+				t.Errorf("%s: %.4f of the requests are in time, want 0.99", name, met)
+			}
+			if alone := 1 / kernel212.Seconds(); sum < 0.9*alone {
+				t.Errorf("%s: the jobs do %.0f/s, want 0.9 of %.0f/s", name, sum, alone)
+			}
+			if least < 0.95*sum/float64(n) {
+				t.Errorf("%s: one of the jobs does %.0f/s of %.0f/s, want its share", name, least, sum)
+			}
+		}
+	}
+}

@@ -77,7 +77,7 @@ type Account struct {
 	now     int64 // switches up to this time are applied
 
 	state  state
-	holder uint32 // in stateHeld: the pid on the GPU
+	holder uint32 // in stateHeld: the pid on the GPU; in stateReleased: that was
 	cameOn int64  // in stateHeld: the time of its START
 	since  int64  // everything up to this time is spent
 	endAt  int64  // in stateReleased: the time of the END
@@ -251,6 +251,7 @@ func (a *Account) apply(s Switch) {
 
 // start accounts for a context that came on.
 func (a *Account) start(s Switch, t int64) {
+	again := false // the same process was on until now
 	switch took := s.At - a.endAt; {
 	case a.state == stateLost:
 		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
@@ -264,6 +265,7 @@ func (a *Account) start(s Switch, t int64) {
 	case took >= 0:
 		a.recent[a.totals.Switches%maxRecent] = time.Duration(took)
 		a.totals.Switches++
+		again = a.holder == s.PID
 		a.spend(hal.SpanSwitch, s.PID, t, hal.Stays)
 	default: // it is earlier than the END before it
 		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
@@ -271,6 +273,9 @@ func (a *Account) start(s Switch, t int64) {
 	a.state, a.holder, a.cameOn = stateHeld, s.PID, s.At
 	if u := a.tracked.of(s.PID); u != nil {
 		u.SwitchIns++
+		if again && !u.full {
+			u.Reloads++
+		}
 		if a.MinAbsence > 0 && u.leftAt > 0 && s.At-u.leftAt >= int64(a.MinAbsence) {
 			u.Arrived = s.At
 		}
@@ -281,12 +286,13 @@ func (a *Account) start(s Switch, t int64) {
 func (a *Account) end(s Switch, t int64) {
 	u := a.tracked.of(s.PID)
 	if u != nil {
-		u.leftAt = s.At
+		u.leftAt, u.full = s.At, false
 	}
 	switch {
 	case a.state == stateHeld && a.holder == s.PID:
 		if u != nil && a.IsFull != nil && a.IsFull(s.PID, time.Duration(s.At-a.cameOn)) {
 			u.Full++
+			u.full = true
 		}
 		left := hal.LeftUnknown
 		if a.Left != nil {
@@ -301,5 +307,5 @@ func (a *Account) end(s Switch, t int64) {
 	default:
 		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
 	}
-	a.state, a.endAt = stateReleased, s.At
+	a.state, a.holder, a.endAt = stateReleased, s.PID, s.At
 }

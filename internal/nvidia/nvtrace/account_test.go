@@ -52,7 +52,7 @@ func usages(a *Account, now int64) []Usage {
 	a.Advance(now)
 	var out []Usage
 	for _, u := range a.tracked {
-		if u.leftAt = 0; u != (Usage{pid: u.pid}) {
+		if u.leftAt, u.full = 0, false; u != (Usage{pid: u.pid}) {
 			out = append(out, u)
 		}
 	}
@@ -400,6 +400,27 @@ func TestAccountVisits(t *testing.T) {
 	want := []Usage{
 		{pid: 1, Resident: time.Duration(4900 * us), SwitchIns: 3, Full: 2},
 		{pid: 2, Resident: time.Duration(900 * us), SwitchIns: 2, Arrived: 8600 * us},
+	}
+	if got := usages(a, 10_000*us); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestAccountReloads checks which visits were interrupted only by the stop of another group.
+func TestAccountReloads(t *testing.T) {
+	a := newTracking(0)
+	a.IsFull = func(_ uint32, visit time.Duration) bool { return visit == 2*time.Millisecond }
+	a.Add(script(
+		[2]int64{1000 * us, 1}, [2]int64{1500 * us, -1},
+		[2]int64{1580 * us, 1}, [2]int64{3580 * us, -1}, // loaded again; full
+		[2]int64{3660 * us, 1}, [2]int64{3700 * us, -1}, // its slice was over
+		[2]int64{3780 * us, 2}, [2]int64{4000 * us, -2},
+		[2]int64{4080 * us, 1}, [2]int64{4200 * us, -1}, // after another process
+		[2]int64{9000 * us, 1}, // after an idle time
+	))
+	want := []Usage{
+		{pid: 1, Resident: time.Duration(3660 * us), SwitchIns: 5, Reloads: 1, Full: 1},
+		{pid: 2, Resident: time.Duration(220 * us), SwitchIns: 1},
 	}
 	if got := usages(a, 10_000*us); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

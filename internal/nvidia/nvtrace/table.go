@@ -13,11 +13,15 @@ const maxTracked = 1 << 12
 type Usage struct {
 	Resident  time.Duration // time that its contexts were on the GPU; never decreases
 	SwitchIns uint64        // how often one came on
-	Full      uint64        // of those, the visits for which Account.IsFull was true when they ended
-	Arrived   int64         // GPU time at which one last came on after none was for MinAbsence; zero: never
+	// Reloads is how often one came on that had been on until then, although its visit was not
+	// full. A call that stops a group saves and loads the context on the GPU, whichever it is.
+	Reloads uint64
+	Full    uint64 // of those, the visits for which Account.IsFull was true when they ended
+	Arrived int64  // GPU time at which one last came on after none was for MinAbsence; zero: never
 
 	pid    uint32
 	leftAt int64 // the time of its last END; zero: none
+	full   bool  // the visit that ended then was
 }
 
 // table holds the usage of the tracked processes, sorted by pid.
