@@ -186,6 +186,42 @@ func TestLLFFavoursNoQueueAfterAPause(t *testing.T) {
 	}
 }
 
+// TestLLFForgetsTheRunningQueueWhenAllAreIdle checks that a queue which ran before all were idle has no
+// advantage over one whose laxity is a little lower.
+func TestLLFForgetsTheRunningQueueWhenAllAreIdle(t *testing.T) {
+	p := newLLF()
+	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
+		{ID: 1, Can: canAll, Attr: sched.Attr{Deadline: 10 * ms}}, {ID: 2, Can: canAll, Attr: sched.Attr{Deadline: 10*ms - 1}},
+	}}
+	plan := func(busy ...bool) sched.QueueID {
+		v.Now = v.Now.Add(ms)
+		for i, b := range busy {
+			c := &v.Queues[i].Counters
+			c.Known, c.Completed = true, c.Submitted
+			if b {
+				c.Submitted, c.Launched = c.Submitted+1, c.Submitted+1
+				v.Queues[i].ReadySince = v.Now
+			}
+		}
+		for _, g := range p.Plan(v).Grants {
+			if busy[g.Queue-1] {
+				return g.Queue
+			}
+		}
+		return 0
+	}
+	if got := plan(true, false); got != 1 {
+		t.Fatalf("only queue 1 has work: queue %d runs", got)
+	}
+	if got := plan(true, true); got != 1 {
+		t.Fatalf("both have work: queue %d runs, want the one that did, by the hysteresis", got)
+	}
+	plan(false, false)
+	if got := plan(true, true); got != 2 {
+		t.Errorf("both have work after a pause: queue %d runs, want 2, whose laxity is lower", got)
+	}
+}
+
 // TestWorkIsLookedAtAfterAnEighthMore checks when a policy looks again whether work is done for
 // which others wait: after an eighth of the device time that the work has had, and not sooner
 // than 500 us. Time that was measured late may be of earlier work.

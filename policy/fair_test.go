@@ -66,6 +66,25 @@ func TestWFQTakesTurnsIfOneQueueCannotBeSliced(t *testing.T) {
 	}
 }
 
+// TestWFQKnowsServiceBySlices checks that service by slices counts when a queue without slices is
+// opened, and turns begin: the queue that had more waits.
+func TestWFQKnowsServiceBySlices(t *testing.T) {
+	p := newWFQ()
+	busy := sched.Counters{Known: true, Submitted: 1, Launched: 1}
+	v := &sched.View{Now: sched.Time(ms), Devices: []sched.Device{h200Device}}
+	for id := range sched.QueueID(2) {
+		v.Queues = append(v.Queues, sched.Queue{ID: id + 1, Process: 1, Can: canAll, Counters: busy})
+	}
+	p.Plan(v)
+	v.Now = v.Now.Add(100 * ms)
+	v.Queues[0].Served = 100 * ms
+	p.Plan(v)
+	v.Queues = append(v.Queues, sched.Queue{ID: 3, Process: 1, Can: sched.CanInterrupt, Counters: busy})
+	if got := p.Plan(v).Grants; len(got) != 1 || got[0].Queue != 2 {
+		t.Errorf("got %+v, want the turn of queue 2, which had nothing", got)
+	}
+}
+
 func TestManySmallChargesAddUpToOneLarge(t *testing.T) {
 	var often, once vtime
 	for range 1000 {

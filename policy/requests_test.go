@@ -157,3 +157,18 @@ func TestLearningEnds(t *testing.T) {
 	}
 	check(o.arrival, false)
 }
+
+// TestTurnBeginsAnewAfterTheDeviceWasOccupied checks that a turn is postponed once after stopped queues
+// had commands on a device that runs one at a time, unless it has been used.
+func TestTurnBeginsAnewAfterTheDeviceWasOccupied(t *testing.T) {
+	v := &sched.View{Now: sched.Time(ms), Devices: []sched.Device{{Serial: true}}, Queues: []sched.Queue{{ID: 1}}}
+	for _, used := range []time.Duration{0, ms} {
+		start := turnStart{occupied: true}
+		for i, want := range []bool{used == 0, false} {
+			v.Now = v.Now.Add(ms)
+			if start.postpone(v, used, 8*ms); (start.Time == v.Now) != want {
+				t.Errorf("%v used, plan %d: the turn begins anew %v, want %v", used, i+1, start.Time == v.Now, want)
+			}
+		}
+	}
+}

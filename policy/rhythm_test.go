@@ -308,4 +308,19 @@ func TestRhythmAfterAPause(t *testing.T) {
 			t.Errorf("after %d misses: predicted %v, want %v", i+1, !want, want)
 		}
 	}
+	// Nor do a few hits between the misses keep it.
+	r, last = arrivalsAt(repeat(period, 30)...)
+	at = last.Add(time.Second)
+	r.arrived(at)
+	r.arrived(at.Add(period / 2))
+	for range 4 {
+		at = at.Add(period)
+		r.arrived(at)
+	}
+	if at = at.Add(period / 2); r.expected(at) == 0 {
+		t.Error("after a miss and four hits nothing is predicted")
+	}
+	if r.arrived(at); r.expected(at) != 0 {
+		t.Error("after another miss arrivals are predicted, want an end")
+	}
 }
