@@ -169,6 +169,7 @@ func fakeOnline(dir string, w *Writer, seconds float64) {
 		}
 		a := &Answered{Took: time.Duration(seconds * float64(time.Second))}
 		for i := range 100 {
+			a.ArrivedUs = append(a.ArrivedUs, seconds*1e4*float64(i))
 			a.SamplesUs = append(a.SamplesUs, took+float64(i)/10)
 		}
 		_ = w.Send(Message{Answered: a})

@@ -59,6 +59,14 @@ func (t *trial) measureInRounds(ctx context.Context) error {
 	for _, p := range all {
 		t.add(p.result)
 	}
+	if last := all[len(all)-1]; last.batchClass == "batch" { // the clients of the setup are there
+		if err := t.measureOnAndOff(ctx, t.c.InRounds.Name); err != nil {
+			return err
+		}
+		if err := send("work", t.batch); err != nil {
+			return err
+		}
+	}
 	return t.measureThen(ctx, t.c.InRounds)
 }
 

@@ -62,7 +62,7 @@ func TestSetups(t *testing.T) {
 			name: "eager-late",
 			phases: []string{
 				alone, "alone, random arrivals", native, "native, random arrivals",
-				lateAuto, "late entry auto, random arrivals", lateOff, lateEntry, mpsPriority,
+				lateAuto, "late entry auto, random arrivals", "alone, batch on and off", "late entry auto, batch on and off", lateOff, lateEntry, mpsPriority,
 			},
 			starts: []string{"be", "lc", "lc --class online --weight 1 --late-entry auto", "be MPS priority 1", "lc MPS priority 0"},
 			changes: append(slices.Repeat([]string{
@@ -197,6 +197,7 @@ func phasesOf(c Case) (names []string) {
 	setups := c.Setups
 	if c.InRounds != nil {
 		setups = append(slices.Clone(setups), *c.InRounds)
+		names = append(names, newPhase(c.InRounds.Name, onAndOff).Name)
 	}
 	for _, s := range setups {
 		names = append(names, s.Name)

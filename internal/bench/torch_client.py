@@ -225,7 +225,7 @@ def serve(do, period, seconds, seed):
     """Serves requests for that long. With a period it is an open loop: requests arrive at
     fixed times, or with a seed at random times at the same rate, and the latency includes
     the wait. Without a period each request follows the last at once."""
-    samples, unfinished = [], 0
+    samples, arrived, unfinished = [], [], 0
     rng = random.Random(seed)
 
     def gap():
@@ -240,9 +240,10 @@ def serve(do, period, seconds, seed):
             until(arrival)
             do()
             samples.append((time.monotonic() - arrival) * 1e6)
+            arrived.append((arrival - start) * 1e6)
         arrival = arrival + gap() if period else time.monotonic()
     took = int((time.monotonic() - start) * 1e9)
-    answered = {"samples_us": samples, "unfinished": unfinished, "took_ns": took}
+    answered = {"samples_us": samples, "arrived_us": arrived, "unfinished": unfinished, "took_ns": took}
     if seed:
         answered["seed"] = seed
     send(pid=os.getpid(), answered=answered)

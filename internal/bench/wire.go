@@ -40,6 +40,9 @@ type Progress struct {
 // Answered is the latencies that an online client measured in one run.
 type Answered struct {
 	SamplesUs []float64 `json:"samples_us"`
+	// ArrivedUs is when each of these requests arrived, since the start of the run. Only the
+	// PyTorch client says it.
+	ArrivedUs []float64 `json:"arrived_us,omitempty"`
 	// Unanswered counts requests that arrived and were given up after the grace time.
 	Unanswered int           `json:"unfinished,omitempty"`
 	Took       time.Duration `json:"took_ns"`
