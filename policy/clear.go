@@ -41,9 +41,15 @@ func (p *giveway) measureClear(v *sched.View, states []queueState, sum *summary)
 // clearLead returns how long before a request the light queues must be stopped: what it
 // has taken so far, with a reserve that all but a few exceptions fit into. The driver makes
 // one call after the other, so its time varies.
-func (p *giveway) clearLead(dev *sched.Device, lead time.Duration, turns int) time.Duration {
+func (p *giveway) clearLead(v *sched.View, lead time.Duration) time.Duration {
 	if p.clearing.took.n == 0 {
-		return lead + time.Duration(max(turns-1, 0))*dev.StopTime/2
+		busy := 0 // batch queues that have work, as far as is known
+		for i := range v.Queues {
+			if q := &v.Queues[i]; q.Attr.Class == sched.Batch && runnable(q) {
+				busy++
+			}
+		}
+		return lead + time.Duration(max(min(busy, p.group.limit)-1, 0))*v.Devices[0].StopTime/2
 	}
 	mean := p.clearing.took.mean
 	return max(lead, mean+min(max(mean/8, 3*p.clearing.took.off), mean))

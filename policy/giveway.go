@@ -48,6 +48,7 @@ type giveway struct {
 
 	states       perQueue[queueState]
 	onlineStates perQueue[onlineState]
+	learn        learnPeriod
 
 	// The rotation: see rotate.
 	clocks     [2]vclock     // virtual time of the batch queues and of the idle queues

@@ -31,6 +31,9 @@ type ladder struct {
 	changedAt sched.Time // when current was set
 	since     sched.Time // since when current is in force; Never until it is
 
+	// For how long current was in force before since, with interruptions: see suspend.
+	inForceBefore time.Duration
+
 	rungRequests
 	allRequests
 
@@ -176,12 +179,23 @@ func (l *ladder) restart(now sched.Time) {
 
 // setCurrent makes a rung the current one. Requests count for it only once it is confirmed.
 func (l *ladder) setCurrent(i int, now sched.Time) {
-	l.current, l.changedAt, l.since = i, now, sched.Never
+	l.current, l.changedAt, l.since, l.inForceBefore = i, now, sched.Never, 0
 	l.requests, l.late, l.failed, l.stallsInRow = 0, 0, false, 0
 }
 
 // suspend says that the current rung is not in force now.
-func (l *ladder) suspend(now sched.Time) { l.changedAt, l.since = now, sched.Never }
+func (l *ladder) suspend(now sched.Time) {
+	l.inForceBefore = l.inForceFor(now)
+	l.changedAt, l.since = now, sched.Never
+}
+
+// inForceFor returns for how long the current rung was in force.
+func (l *ladder) inForceFor(now sched.Time) time.Duration {
+	if l.since == sched.Never {
+		return l.inForceBefore
+	}
+	return l.inForceBefore + now.Sub(l.since)
+}
 
 // confirm sets since when the queue whose turn it is has the current setting, or
 // when trialTime has passed without that.
@@ -220,7 +234,7 @@ func (l *ladder) decide(now sched.Time) {
 	case l.current > l.chosen && l.starvesBatch():
 		l.pause(l.current, now, noGainPause)
 		l.setCurrent(l.chosen, now)
-	case l.requests < trialRequests || now.Sub(l.since) < trialTime || l.measured && l.rungs[l.current].wall < trialTime:
+	case l.requests < trialRequests || l.inForceFor(now) < trialTime || l.measured && l.rungs[l.current].wall < trialTime:
 		// Not enough is known.
 	case l.current < l.chosen && l.nearlyLate():
 		l.endTrial(now)

@@ -57,8 +57,6 @@ type loadState struct {
 	window visitWindow
 	since  sched.Time // from when on the queue has run beside others with this slice; zero: it does not
 	waited bool       // since the last measurement, it was stopped for some of the time
-	ran    bool       // it ran at the last plan
-	stops  uint64     // since the last measurement; each may have cut a visit short
 	read   reading    // the last measurement since then; at is zero if there was none
 
 	// When the last verdict was, until when it holds, and for how long that is. The retrial of
@@ -69,9 +67,12 @@ type loadState struct {
 
 // visitWindow is what was measured in a period.
 type visitWindow struct {
-	visits, full uint64
-	served, took time.Duration
+	visits, full, cut uint64
+	served, took      time.Duration
 }
+
+// counted returns how many visits count: those that a stop cut short tell nothing.
+func (w *visitWindow) counted() uint64 { return max(w.visits-min(w.cut, w.visits), w.full) }
 
 // reading is a measurement of a queue.
 type reading struct {
@@ -88,16 +89,12 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 		r.since = 0 // a window that goes on later would count time that is estimated
 		return
 	case q.State != sched.Running:
-		if r.ran {
-			r.stops++
-		}
-		r.waited, r.ran = true, false
+		r.waited = true
 		return // it makes no visits: the window goes on when it runs again
 	case !beside:
 		r.since = 0
 		return
 	}
-	r.ran = true
 	if r.slice != q.Slice {
 		r.window = visitWindow{}
 	}
@@ -109,28 +106,26 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 		return
 	}
 	r.read = reading{q.MeasuredAt, q.Visits, q.Served}
-	stops := r.stops
-	r.stops = 0
 	if last.at == 0 {
 		return
 	}
 	w := &r.window
-	visits, full := q.Visits.Count-last.visits.Count, q.Visits.Full-last.visits.Full
-	w.visits += max(visits-min(stops, visits), full) // those that a stop cut short tell nothing
-	w.full += full
+	w.visits += q.Visits.Count - last.visits.Count
+	w.full += q.Visits.Full - last.visits.Full
+	w.cut += q.Visits.Cut - last.visits.Cut
 	w.served += q.Served - last.served
 	if !r.waited {
 		w.took += q.MeasuredAt.Sub(last.at)
 	}
 	r.waited = false
-	switch {
-	case w.visits >= windowVisits && r.slice == 0:
-		r.judge(float64(w.full)/float64(w.visits), now)
-	case w.visits >= windowVisits:
-		r.suspect(w.served/time.Duration(w.visits), now)
+	switch visits := w.counted(); {
+	case visits >= windowVisits && r.slice == 0:
+		r.judge(float64(w.full)/float64(visits), now)
+	case visits >= windowVisits:
+		r.suspect(w.served/time.Duration(visits), now)
 	case w.took <= maxWindow:
 		return
-	case r.verdict == unknownLoad && w.served > 0 && w.served < w.took/8 && 2*w.full <= w.visits: // the others are busy, and it is not
+	case r.verdict == unknownLoad && w.served > 0 && w.served < w.took/8 && 2*w.full <= visits: // the others are busy, and it is not
 		r.verdict = lightLoad
 		r.holdVerdict(now)
 	}

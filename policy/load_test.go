@@ -68,30 +68,30 @@ func TestLoadOfAStoppedQueue(t *testing.T) {
 // that full ones do.
 func TestLoadOfAQueueThatIsStoppedOften(t *testing.T) {
 	for _, tt := range []struct {
-		name         string
-		visits, full uint64
-		stops        int
-		want         load
+		name              string
+		visits, full, cut uint64
+		want              load
 	}{
-		{"cut once", 2, 1, 1, heavyLoad},
-		{"cut twice", 3, 1, 2, heavyLoad},
-		{"light, and stopped once", 3, 0, 1, lightLoad},
-		{"full, and stopped elsewhere", 2, 2, 1, heavyLoad},
-		{"stopped more often than it was there", 1, 1, 3, heavyLoad},
+		{"one of two is cut", 2, 1, 1, heavyLoad},
+		{"two of three are cut", 3, 1, 2, heavyLoad},
+		{"all are cut", 3, 0, 3, unknownLoad},
+		{"light, and cut once", 3, 0, 1, lightLoad},
+		{"cut, and its end is known before its begin", 1, 1, 3, heavyLoad},
 	} {
 		l := newLoadTest(0)
 		for range 8 {
-			for range tt.stops {
-				for _, state := range []sched.State{sched.Stopping, sched.Stopped, sched.Running} {
-					l.q.State = state
-					l.watch(&l.q, l.now, true)
-				}
-			}
+			l.q.Visits.Cut += tt.cut
 			l.measure(tt.visits, tt.full, 4*ms)
 		}
 		if l.verdict != tt.want {
 			t.Errorf("%s: got load %d, want %d", tt.name, l.verdict, tt.want)
 		}
+	}
+	l := newLoadTest(200 * time.Microsecond) // with a short slice their mean length counts
+	l.verdict = heavyLoad
+	l.q.Visits.Cut += 4
+	if l.measure(10, 0, 6*200*time.Microsecond); l.verdict != heavyLoad {
+		t.Errorf("six visits that fill the slice, and four that were cut: got load %d, want heavy", l.verdict)
 	}
 }
 

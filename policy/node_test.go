@@ -83,6 +83,10 @@ func newNodeWith(t testing.TB, cfg sched.Config, name string, params map[string]
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newNodeOf(t, cfg, choice, devices...)
+}
+
+func newNodeOf(t testing.TB, cfg sched.Config, choice sched.PolicyChoice, devices ...sched.Device) *testNode {
 	l := &testNode{t: t, wake: sched.Never, devices: map[sched.DeviceID]sched.Device{}}
 	build := choice.Make
 	choice.Make = func() sched.Policy {

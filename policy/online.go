@@ -13,7 +13,7 @@ type onlineSummary struct {
 	first         sched.QueueID // the active one that goes before all others; zero if there is none
 	firstPriority int32
 	firstSLO      time.Duration
-	learning      bool       // one of them has had so few requests lately that they may still turn out to be regular
+	learning      bool       // one of them has had so few requests lately that they may still turn out to be regular: see learnPeriod
 	predicted     bool       // the requests of all active ones come when they are expected
 	serving       bool       // one of them is known to have work
 	wantClear     bool       // a request is expected now: only one batch queue may run
@@ -44,13 +44,37 @@ const (
 
 	// learnTime is for how long after the first request light batch queues take turns, until it
 	// is known whether requests are regular. If they are, the device is cleared for each; if the
-	// light queues ran side by side before that, the first requests would be the slowest.
-	learnTime = 500 * time.Millisecond
+	// light queues ran side by side before that, the first requests would be the slowest. Where
+	// online processes come and go, this is at most one part in 1+learnRarity of the time.
+	learnTime   = 500 * time.Millisecond
+	learnRarity = 4
 
 	// handover is the time from the end of a request until the other queues are started
 	// again: a switch, and the error of the mean.
 	handover = 300 * time.Microsecond
 )
+
+// learnPeriod is the time in which light batch queues take turns because of the first requests of
+// a queue.
+type learnPeriod struct {
+	since sched.Time // when it began; zero: there is none
+	next  sched.Time // none begins before this
+}
+
+// update begins and ends the period. Learning says that there is a queue with its first requests.
+// It reports whether there is a period now, and when that changes by itself.
+func (l *learnPeriod) update(now sched.Time, learning bool) (bool, sched.Time) {
+	switch took := now.Sub(l.since); {
+	case l.since == 0 && learning && now >= l.next:
+		l.since = max(now, 1)
+	case l.since > 0 && (!learning || took >= learnTime):
+		l.since, l.next = 0, now.Add(learnRarity*took)
+	}
+	if l.since > 0 {
+		return true, l.since.Add(learnTime)
+	}
+	return false, 0
+}
 
 // watch updates the state from what is known of q: when it last had work, when its last request
 // arrived, and what its requests need of the device. Without counters and measurements the queue
@@ -90,10 +114,10 @@ func (o *onlineState) active(now sched.Time) (bool, sched.Time) {
 }
 
 // learning reports whether it will soon be known that the requests of the queue are regular, and what
-// they need, or that they are not. It also returns when that changes at the latest.
-func (o *onlineState) learning(now sched.Time) (bool, sched.Time) {
+// they need, or that they are not.
+func (o *onlineState) learning(now sched.Time) bool {
 	r := &o.rhythm
-	return now < o.learnBy && (r.n < len(r.intervals) || r.period > 0 && o.work.n == 0), o.learnBy
+	return now < o.learnBy && (r.n < len(r.intervals) || r.period > 0 && o.work.n == 0)
 }
 
 // margin is how early the device must be clear for an expected request.
@@ -127,7 +151,7 @@ func (o *onlineState) updateClear(q *sched.Queue, now sched.Time, lead time.Dura
 		return false, 0
 	}
 	at := r.expected(now)
-	if at.Sub(o.clearFor) <= r.period/2 {
+	if at.Sub(o.clearFor) <= r.period/2 || now >= at.Add(o.margin()+o.work.mean+handover) { // it was cleared for, or is over
 		at = at.Add(r.period)
 	}
 	if from := at.Add(-lead - o.margin()); now < from {
@@ -141,7 +165,7 @@ func (o *onlineState) updateClear(q *sched.Queue, now sched.Time, lead time.Dura
 // Lead is how long before a request the light queues must be stopped.
 func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 	online := p.onlineStates.update(v.Queues)
-	predictable := 0
+	predictable, learning := 0, false
 	for i := range v.Queues {
 		q, o := &v.Queues[i], &online[i]
 		if q.Attr.Class != sched.Online || q.Attr.Paused {
@@ -153,10 +177,7 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 			s.onlineChange = earlier(s.onlineChange, change)
 			p.updateFirst(q, s)
 		}
-		if learning, change := o.learning(v.Now); learning {
-			s.learning = true
-			s.onlineChange = earlier(s.onlineChange, change)
-		}
+		learning = learning || o.learning(v.Now)
 		s.serving = s.serving || o.ready
 		if o.predictable(v.Now, lead) {
 			predictable++
@@ -170,6 +191,9 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 		s.onlineChange = earlier(s.onlineChange, change)
 	}
 	s.predicted = predictable > 0 && predictable == s.activeOnline
+	var change sched.Time
+	s.learning, change = p.learn.update(v.Now, learning)
+	s.onlineChange = earlier(s.onlineChange, change)
 }
 
 // updateFirst notes q if it goes before all active online queues seen so far: by priority, and

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -138,7 +139,7 @@ func TestLearningEnds(t *testing.T) {
 	}
 	check := func(at sched.Time, want bool) {
 		t.Helper()
-		if got, _ := o.learning(at); got != want {
+		if got := o.learning(at); got != want {
 			t.Errorf("%v after the first request: learning %v, want %v", at.Sub(first), got, want)
 		}
 	}
@@ -168,6 +169,102 @@ func TestTurnBeginsAnewAfterTheDeviceWasOccupied(t *testing.T) {
 			v.Now = v.Now.Add(ms)
 			if start.postpone(v, used, 8*ms); (start.Time == v.Now) != want {
 				t.Errorf("%v used, plan %d: the turn begins anew %v, want %v", used, i+1, start.Time == v.Now, want)
+			}
+		}
+	}
+}
+
+// TestLearnPeriod checks that light queues take turns for half a second at a time, and for a fifth of
+// the time if there are always queues with their first requests.
+func TestLearnPeriod(t *testing.T) {
+	var l learnPeriod
+	const begin = sched.Time(time.Hour)
+	var sum time.Duration
+	for now := begin; now < begin.Add(10*time.Second); now = now.Add(10 * ms) {
+		in, change := l.update(now, true)
+		if again, _ := l.update(now, true); again != in {
+			t.Fatalf("after %v: two plans at the same instant differ", now.Sub(begin))
+		}
+		if in {
+			sum += 10 * ms
+		}
+		if in != (change > now) {
+			t.Errorf("after %v: in a period %v, which changes after %v", now.Sub(begin), in, change.Sub(begin))
+		}
+	}
+	if sum != 2*time.Second {
+		t.Errorf("got %v of 10 s, want a fifth", sum)
+	}
+	l = learnPeriod{}
+	for _, c := range []struct {
+		after    time.Duration
+		learning bool
+		want     bool
+	}{{0, true, true}, {100 * ms, true, true}, {160 * ms, false, false}, {799 * ms, true, false}, {800 * ms, true, true}} {
+		if got, _ := l.update(begin.Add(c.after), c.learning); got != c.want {
+			t.Errorf("after %v, learning %v: got %v, want %v", c.after, c.learning, got, c.want)
+		}
+	}
+}
+
+// replanned makes each plan twice.
+type replanned struct {
+	sched.Policy
+	t *testing.T
+}
+
+func (r replanned) Observe(now sched.Time, ev *sched.Event) {
+	if o, ok := r.Policy.(sched.Observer); ok {
+		o.Observe(now, ev)
+	}
+}
+
+func (r replanned) Plan(v *sched.View) sched.Plan {
+	first := r.Policy.Plan(v)
+	grants, wake := slices.Clone(first.Grants), first.Wake
+	second := r.Policy.Plan(v)
+	if !slices.Equal(grants, second.Grants) {
+		r.t.Errorf("at %v: two plans differ: %v and %v", time.Duration(v.Now), grants, second.Grants)
+	}
+	if wake > 0 && wake <= v.Now {
+		r.t.Errorf("at %v: the next plan is to be made %v earlier", time.Duration(v.Now), v.Now.Sub(wake))
+	}
+	return second
+}
+
+// TestSecondPlanIsTheSame checks that a second plan at the same instant is the same as the first, and
+// that no plan is due before its time, beside requests with a little jitter.
+func TestSecondPlanIsTheSame(t *testing.T) {
+	for _, name := range []string{"giveway", "slo"} {
+		for _, period := range []time.Duration{16 * ms, 47 * ms, 100 * ms} {
+			for _, bursts := range [][]time.Duration{{0, 0, 0}, {lightBurst, lightBurst, lightBurst}, {0, 0, lightBurst}} {
+				choice, err := Choose(name, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				build := choice.Make
+				choice.Make = func() sched.Policy { return replanned{build(), t} }
+				l := newNodeOf(t, sched.Config{Floor: -1, StallLimit: time.Hour}, choice, sharedGPU)
+				l.measureEvery, l.visits, l.actionTime = 10*ms, true, 500*time.Microsecond
+				for _, b := range bursts {
+					l.openJob(batch(1), saturating, b)
+				}
+				next, k := sched.Time(0), 0
+				for _, counters := range []bool{false, true} {
+					online := l.openJob(class(sched.Online), func(j *job, now sched.Time) {
+						if now >= next {
+							j.submit(now, ms)
+							k++
+							next = sched.Time(time.Duration(k)*period + time.Duration(k*7%5)*period/60)
+						}
+					}, 0)
+					online.noCounters = !counters
+					l.run(5 * time.Second)
+					online.load = func(*job, sched.Time) {}
+				}
+				if t.Failed() {
+					t.Fatalf("%s, requests every %v, jobs %v", name, period, bursts)
+				}
 			}
 		}
 	}

@@ -48,13 +48,12 @@ func (r *rhythm) arrived(at sched.Time) {
 		return
 	}
 	interval := at.Sub(r.last)
-	first := r.last == 0
+	first, expected := r.last == 0, r.seen == r.last
 	r.last = at
 	switch {
 	case first:
 	case interval > pausePeriods*r.period+r.period/2 && r.period > 0:
-		// After a pause the phase is a new one. Two misses end the prediction.
-		r.next, r.seen, r.score = at.Add(r.period), at, min(r.score, missScore+1)
+		r.resume(at, expected)
 	case r.period == 0:
 		r.intervals[r.n%len(r.intervals)] = interval
 		r.n++
@@ -62,6 +61,19 @@ func (r *rhythm) arrived(at sched.Time) {
 	default:
 		r.follow(at)
 	}
+}
+
+// resume takes an arrival after a pause for the first of a new phase. If the one before it was the
+// first of a phase too, the period may have become longer: that counts as a miss. Two misses then end
+// the prediction.
+func (r *rhythm) resume(at sched.Time, expected bool) {
+	if expected && r.score <= missScore+1 {
+		if r.score -= missScore; r.score <= 0 {
+			*r = rhythm{last: at}
+			return
+		}
+	}
+	r.next, r.seen, r.score = at.Add(r.period), at, min(r.score, missScore+1)
 }
 
 // find begins to predict if the last intervals are regular. An interval may be a multiple

@@ -324,3 +324,18 @@ func TestRhythmAfterAPause(t *testing.T) {
 		t.Error("after another miss arrivals are predicted, want an end")
 	}
 }
+
+// TestRhythmFollowsALongerPeriod checks that a period which becomes so long that each arrival follows
+// a pause is found.
+func TestRhythmFollowsALongerPeriod(t *testing.T) {
+	for _, period := range []time.Duration{70 * ms, 85 * ms, 100 * ms, 110 * ms, 250 * ms} {
+		r, at := arrivalsAt(repeat(20*ms, 30)...)
+		for range 20 {
+			at = at.Add(period)
+			r.arrived(at)
+		}
+		if r.period != period || r.expected(at) != at.Add(period) {
+			t.Errorf("20 ms, then %v: got period %v", period, r.period)
+		}
+	}
+}

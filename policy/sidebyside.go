@@ -17,11 +17,12 @@ import (
 type sideBySide struct {
 	sharedSlice time.Duration // the parameter shared
 
-	lightQueues int  // light queues that would use a turn now; newcomers in a trial count as light
-	mayShare    bool // there are light queues, and other batch queues to run beside
-	sharing     bool // mayShare, and the setting allows it: light queues run side by side
-	sharingNow  bool // sharing, and the device is not being cleared for a request
-	heavyTurns  bool // sharing, and there are heavy queues: only those take turns
+	lightQueues    int  // light queues that would use a turn now; newcomers in a trial count as light
+	newcomersTried bool // there are newcomers in a trial
+	mayShare       bool // there are light queues, and other batch queues to run beside
+	sharing        bool // mayShare, and the setting allows it: light queues run side by side
+	sharingNow     bool // sharing, and the device is not being cleared for a request
+	heavyTurns     bool // sharing, and there are heavy queues: only those take turns
 
 	// sharesBetweenRequests is set if light queues run side by side only because requests are
 	// regular: see setting.betweenRequests.
@@ -71,7 +72,7 @@ func isNewcomer(dev *sched.Device, q *sched.Queue, st *queueState) bool {
 // watchLoads updates the loads of the batch queues, and which of the light ones are idle.
 func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary) {
 	dev := &v.Devices[0]
-	s.lightQueues = 0
+	s.lightQueues, s.newcomersTried = 0, false
 	newcomers := sum.newcomers
 	if sum.inRotation < 2 {
 		newcomers = 0
@@ -98,6 +99,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		}
 		if s.inTrial(st) {
 			st.triedAt = s.trial.since
+			s.newcomersTried = true
 		}
 		s.lightQueues++
 		if !q.Counters.Known && q.Measured && q.MeasuredAt.Sub(st.unservedSince) >= unusedFor {
@@ -112,7 +114,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 // new, so their visits are looked at often.
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
 	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch
-	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && s.trial.since == 0
+	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
 	was, sharing := s.sharing, s.mayShare && (sum.activeOnline == 0 || !turns)
 	s.sharing = sharing
 	dev := &v.Devices[0]

@@ -160,6 +160,7 @@ func TestClearLead(t *testing.T) {
 		{"nothing known, no batch queue", 0, meanTime{}, ms},
 		{"nothing known, one batch queue", 1, meanTime{}, ms},
 		{"nothing known, four", 4, meanTime{}, ms + 1200*time.Microsecond},
+		{"nothing known, as many as run side by side", 9, meanTime{}, ms + 1200*time.Microsecond},
 		{"always the same", 4, meanTime{n: 9, mean: 4 * ms}, 4500 * time.Microsecond},
 		{"varies a little", 4, meanTime{n: 9, mean: 4 * ms, off: 100 * time.Microsecond}, 4500 * time.Microsecond},
 		{"varies", 4, meanTime{n: 9, mean: 4 * ms, off: ms}, 7 * ms},
@@ -168,7 +169,11 @@ func TestClearLead(t *testing.T) {
 	} {
 		p := makeGiveway()
 		p.clearing.took = tt.took
-		if got := p.clearLead(&dev, ms, tt.turns); got != tt.want {
+		v := &sched.View{Devices: []sched.Device{dev}, Queues: []sched.Queue{class(sched.Online), {Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Known: true}}}}
+		for range tt.turns {
+			v.Queues = append(v.Queues, batch(1))
+		}
+		if got := p.clearLead(v, ms); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 	}

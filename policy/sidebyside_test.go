@@ -589,7 +589,7 @@ func TestClearLeadFitsSlowCalls(t *testing.T) {
 	const n = 2000
 	for range n {
 		took := time.Millisecond + time.Duration(random.ExpFloat64()*150e3)
-		lead := p.clearLead(&sched.Device{}, 0, 4)
+		lead := p.clearLead(&sched.View{Devices: []sched.Device{{}}}, 0)
 		longest = max(longest, lead)
 		if took > lead {
 			late++

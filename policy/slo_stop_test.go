@@ -228,3 +228,30 @@ func TestLadderReturnsFromTheLastRung(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderDecidesDespiteTrialsOfNewcomers checks that the time before a suspension counts: beside
+// jobs that come and go, trials are more frequent than decisions.
+func TestLadderDecidesDespiteTrialsOfNewcomers(t *testing.T) {
+	var l ladder
+	l.build(h200Device)
+	v := &sched.View{Devices: []sched.Device{h200Device}, Queues: []sched.Queue{{ID: 1, Slice: sched.MinSlice, Can: sched.CanSlice}}}
+	v.Now = sched.Time(time.Minute)
+	for range 3 {
+		l.confirm(v, 1)
+		v.Now = v.Now.Add(200 * ms)
+		l.suspend(v.Now)
+		v.Now = v.Now.Add(50 * ms)
+		l.suspend(v.Now)
+	}
+	if got := l.inForceFor(v.Now); got != 600*ms {
+		t.Errorf("three times 200 ms: got %v in force", got)
+	}
+	l.confirm(v, 1)
+	v.Now = v.Now.Add(10 * ms)
+	if got := l.inForceFor(v.Now); got != 610*ms {
+		t.Errorf("10 ms later: got %v", got)
+	}
+	if l.setCurrent(l.start-1, v.Now); l.inForceFor(v.Now) != 0 {
+		t.Errorf("another rung: got %v in force, want none", l.inForceFor(v.Now))
+	}
+}

@@ -37,7 +37,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	dev := &v.Devices[0]
 	lead := p.leadTime(v.Devices)
 	if dev.Sliced() {
-		p.watchOnline(v, p.clearLead(dev, lead, min(p.inRotation, p.group.limit)), &s)
+		p.watchOnline(v, p.clearLead(v, lead), &s)
 	}
 	ready := false // online work is, or may be
 	for i := range v.Queues {

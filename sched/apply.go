@@ -221,7 +221,7 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 	a.runnableFor = min(a.runnableFor, slack)
 }
 
-// visited updates the visits of q. Counts never decrease, and no more visits are full than
+// visited updates the visits of q. Counts never decrease, and no more visits are full, or cut, than
 // there are.
 func (q *Queue) visited(v *Visits) {
 	if !v.Known {
@@ -230,6 +230,7 @@ func (q *Queue) visited(v *Visits) {
 	q.Visits.Known = true
 	q.Visits.Count = max(q.Visits.Count, v.Count)
 	q.Visits.Full = min(max(q.Visits.Full, v.Full), q.Visits.Count)
+	q.Visits.Cut = min(max(q.Visits.Cut, v.Cut), q.Visits.Count)
 	q.Visits.Arrived = max(q.Visits.Arrived, v.Arrived)
 }
 

@@ -18,6 +18,9 @@ func TestVisitsNeverDecrease(t *testing.T) {
 		{sched.Visits{Count: 4, Full: 2, Arrived: 6, Known: true}, sched.Visits{Count: 5, Full: 3, Arrived: 7, Known: true}},
 		{sched.Visits{Count: 6, Full: 8, Arrived: 8, Known: true}, sched.Visits{Count: 6, Full: 6, Arrived: 8, Known: true}},
 		{sched.Visits{}, sched.Visits{Count: 6, Full: 6, Arrived: 8, Known: true}},
+		{sched.Visits{Count: 6, Cut: 2, Known: true}, sched.Visits{Count: 6, Full: 6, Cut: 2, Arrived: 8, Known: true}},
+		{sched.Visits{Count: 6, Cut: 1, Known: true}, sched.Visits{Count: 6, Full: 6, Cut: 2, Arrived: 8, Known: true}},
+		{sched.Visits{Count: 6, Cut: 9, Known: true}, sched.Visits{Count: 6, Full: 6, Cut: 6, Arrived: 8, Known: true}},
 	} {
 		s.Step(sched.Time(i), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Visits: c.report}})
 		if got := queueOf(s, 1).Visits; got != c.want {

@@ -114,6 +114,7 @@ type Counters struct {
 type Visits struct {
 	Count uint64 // visits so far
 	Full  uint64 // of those, the visits that took about the queue's default slice: see IsFull
+	Cut   uint64 // of those, shorter ones that ended because the queue was stopped
 	// Arrived is when the last visit began that followed an absence of at least
 	// MinAbsence; zero if there was none. For an online queue that is the arrival of a
 	// request, late by as long as the queue waited for the device.

@@ -138,6 +138,9 @@ func TestKilledWithLateEntryAndPool(t *testing.T) {
 		b.record(w.name, nil, values{"rounds": float64(w.rounds)})
 		b.atLeast(w.name+": rounds", float64(w.rounds), 1)
 	}
+	if len(took) == 0 {
+		t.Fatal("no time for a single kill")
+	}
 	recovery := stats.Summarize(slices.Clone(took))
 	worst := answers.worst()
 	b.record(fmt.Sprintf("%d kills", len(took)), &recovery, values{"rounds_with_late_entry": float64(pending), "slowest_request_ms": worst.Seconds() * 1e3}, fmt.Sprintf("seed %d", seed))

@@ -67,7 +67,7 @@ func (b *Backend) gpu(uuid string, driver driverState) *gpu {
 		g.account = nvtrace.NewAccount(g.trace.Started())
 		g.account.MinAbsence = sched.MinAbsence
 		g.account.IsFull = g.isFull
-		g.account.Left, g.account.Spent = g.left, g.timeline.spent
+		g.account.Left, g.account.Cut, g.account.Spent = g.left, g.cut, g.timeline.spent
 	} else {
 		b.log.Warn("context-switch trace cannot be read: device time is estimated", "gpu", uuid, "reason", g.traceErr)
 	}

@@ -103,6 +103,12 @@ func (g *gpu) left(pid uint32, begin, end int64) hal.Departure {
 	return p.queue.group.use.Load().departure(g.timeline.time(begin), g.timeline.time(end))
 }
 
+// cut implements Account.Cut. g.mu is held.
+func (g *gpu) cut(pid uint32, end int64) bool {
+	p := g.processes[int(pid)]
+	return !p.more && p.queue != nil && p.queue.group != nil && p.queue.group.use.Load().stoppedAt(g.timeline.time(end))
+}
+
 // groupUse is how a group was last controlled. A call takes effect at some moment while it
 // is under way.
 type groupUse struct {
@@ -113,13 +119,11 @@ type groupUse struct {
 
 // departure returns how a visit ended.
 func (u *groupUse) departure(begin, end time.Time) hal.Departure {
-	const clocks = 50 * time.Microsecond // by which the GPU's clock and ours may differ
 	visit := end.Sub(begin)
-	if u == nil {
+	switch {
+	case u == nil:
 		return departure(visit, defaultSlice)
-	}
-	stopped := !u.stopFrom.IsZero() && !end.Before(u.stopFrom.Add(-clocks))
-	if stopped && (u.stopTo.IsZero() || !end.After(u.stopTo)) {
+	case u.stoppedAt(end):
 		return hal.Preempted
 	}
 	old, now := departure(visit, u.oldSlice), departure(visit, u.slice)
@@ -130,6 +134,12 @@ func (u *groupUse) departure(begin, end time.Time) hal.Departure {
 		return old
 	}
 	return hal.LeftUnknown
+}
+
+// stoppedAt reports whether the group was stopped at a time, as far as is known.
+func (u *groupUse) stoppedAt(at time.Time) bool {
+	const clocks = 50 * time.Microsecond // by which the GPU's clock and ours may differ
+	return u != nil && !u.stopFrom.IsZero() && !at.Before(u.stopFrom.Add(-clocks)) && (u.stopTo.IsZero() || !at.After(u.stopTo))
 }
 
 // departure returns how a visit ended with a slice. A visit takes as long as the slice and a

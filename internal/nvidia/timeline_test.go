@@ -103,6 +103,10 @@ func TestDepartures(t *testing.T) {
 		if got := c.use.departure(at(c.begin), at(c.end)); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
+		cut := c.name == "stopped" || c.name == "while it was stopped"
+		if got := c.use.stoppedAt(at(c.end)); got != cut {
+			t.Errorf("%s: stopped at its end %v, want %v", c.name, got, cut)
+		}
 	}
 	if got := departure(360*us, 200*us); got != hal.Preempted {
 		t.Errorf("the shortest shared slice and a switch: got %v", got)

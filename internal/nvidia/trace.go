@@ -118,7 +118,7 @@ func (g *gpu) report(q *queue, known bool, f hal.Facts) {
 	}
 	switch {
 	case known:
-		visits := sched.Visits{Count: u.SwitchIns - u.Reloads, Full: u.Full, Known: true}
+		visits := sched.Visits{Count: u.SwitchIns - u.Reloads, Full: u.Full, Cut: u.Cut, Known: true}
 		if u.Arrived > 0 {
 			visits.Arrived = g.timeline.at(u.Arrived)
 		}

@@ -283,7 +283,7 @@ func (r *runlist) onSwitchEnd() {
 	if r.target == r.current {
 		r.current.cameOnAt = r.now() // its visit goes on, with another slice
 	} else {
-		r.endVisit(r.phaseStart)
+		r.endVisit(r.phaseStart, false)
 		r.current = r.target
 		r.beginVisit()
 	}
@@ -292,7 +292,18 @@ func (r *runlist) onSwitchEnd() {
 		r.startTurn(r.current)
 	} else if n := r.next(r.current); n != nil {
 		r.switchTo(n)
+	} else if r.current.interrupted || r.current.dead { // since the switch began
+		r.remove(true)
 	}
+}
+
+// remove removes the context of a group that was stopped, or is dead, from the GPU. Cut says that it
+// was at work.
+func (r *runlist) remove(cut bool) {
+	r.account()
+	r.endSpan()
+	r.endVisit(r.now(), cut)
+	r.current = nil
 }
 
 // beginVisit counts the visit of the group that has come onto the GPU.
@@ -313,11 +324,14 @@ func (r *runlist) endSpan() {
 	}
 }
 
-// endVisit ends the visit of the group on the GPU, if there is one.
-func (r *runlist) endVisit(at sched.Time) {
+// endVisit ends the visit of the group on the GPU, if there is one. Cut says that a stop ended it.
+func (r *runlist) endVisit(at sched.Time, cut bool) {
 	if q := r.current; q != nil {
-		if sched.IsFull(at.Sub(q.cameOnAt), r.m.Slice) {
+		switch {
+		case sched.IsFull(at.Sub(q.cameOnAt), r.m.Slice):
 			q.visits.Full++
+		case cut:
+			q.visits.Cut++
 		}
 		q.leftAt = at
 	}
@@ -356,17 +370,14 @@ func (r *runlist) changed(lane *queue) {
 			if r.phase != switching {
 				r.endSpan()
 			}
-			r.endVisit(r.now())
+			r.endVisit(r.now(), q.interrupted)
 			r.current = nil // a disabled group is removed from the GPU
 		}
 	case r.current == q && r.phase == running:
 		r.advance()
 		r.scheduleEnds()
 	case r.current == q && (q.interrupted || q.dead) && r.phase == idle:
-		r.account()
-		r.endSpan()
-		r.endVisit(r.now())
-		r.current = nil
+		r.remove(false)
 	case r.waiting(q):
 		r.onNotice(q)
 	}

@@ -240,3 +240,30 @@ func TestSchedulerSurvivesFailingTraces(t *testing.T) {
 		t.Errorf("P99 of the online client: got %v, want about %v as without failures", got, want)
 	}
 }
+
+// TestQueueStoppedDuringAReload checks that a queue which is stopped while its context is loaded again,
+// because another was stopped, leaves the device, and that its visit counts as cut short.
+func TestQueueStoppedDuringAReload(t *testing.T) {
+	for _, order := range [][]sched.QueueID{{2, 1}, {1, 2}} {
+		n := sim.NewNode(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Length: time.Second, Seed: 1,
+			Clients: []sim.ClientConfig{flatOut(0, 50*ms, 1), open(time.Hour, sim.Kernels{Count: 1, Time: sim.Always(us)})},
+		})
+		r := newSpanReader(t, n)
+		r.advance(sched.Time(100 * ms))
+		for _, q := range order {
+			if err := n.Apply(sched.Action{Queue: q, Verb: sched.Stop, Level: sched.LevelInterrupt}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.advance(sched.Time(101 * ms))
+		before := r.held[1]
+		r.advance(sched.Time(200 * ms))
+		if got := r.measured[1].Visits; got.Count != 1 || got.Cut != 1 {
+			t.Errorf("stopped in the order %v: got %+v, want one visit, cut short", order, got)
+		}
+		if got := r.held[1] - before; got > 0 {
+			t.Errorf("stopped in the order %v: the queue held the device for %v more", order, got)
+		}
+	}
+}

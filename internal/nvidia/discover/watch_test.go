@@ -49,7 +49,7 @@ func TestProcIsScanned(t *testing.T) {
 	wantGroup(t, w.wantFound(), second.PID, second.Context)
 	w.wantNothing()
 	third := m.Start(t)
-	g := w.wantFound()
+	g := w.wantComplete(third.Context)
 	wantGroup(t, g, third.PID, third.Context)
 	if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
 		t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
@@ -103,7 +103,7 @@ func TestProcessIsFoundAmongManyClients(t *testing.T) {
 			wantBoth(t, w, one, two)
 			churnClients(t, rm, 100)
 			three := m.Start(t)
-			wantGroup(t, w.wantFound(), three.PID, three.Context)
+			wantGroup(t, w.wantComplete(three.Context), three.PID, three.Context)
 			if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
 				t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
 			}
@@ -303,7 +303,7 @@ func TestClosedDescriptorIsNoticed(t *testing.T) {
 			w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: noBPF})
 			p := startProcess(t, path)
 			c := p.make()
-			g := w.wantFound()
+			g := w.wantComplete(c)
 			p.order("close")
 			if got := w.wantGone(); got != (Gone{PID: p.PID, Start: g.Process.Start, Key: Key{c.Client, c.Compute.Group}}) {
 				t.Errorf("got %+v gone", got)
@@ -326,7 +326,7 @@ func TestInheritedDescriptor(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
 	c := p.make()
 	w.Rescan(child)
-	wantGroup(t, w.wantFound(), p.PID, c)
+	wantGroup(t, w.wantComplete(c), p.PID, c)
 	w.Rescan(child)
 	w.wantNothing()
 	p.Kill()

@@ -63,6 +63,7 @@ type Totals struct {
 // allocates nothing.
 type Account struct {
 	IsFull     func(pid uint32, visit time.Duration) bool // counts visits by their length; may be nil
+	Cut        func(pid uint32, end int64) bool           // whether the process was stopped then; may be nil
 	MinAbsence time.Duration                              // after which a process counts as arrived; zero: none does
 	// Left says how a visit of a process ended; nil: unknown.
 	Left func(pid uint32, begin, end int64) hal.Departure
@@ -290,9 +291,13 @@ func (a *Account) end(s Switch, t int64) {
 	}
 	switch {
 	case a.state == stateHeld && a.holder == s.PID:
-		if u != nil && a.IsFull != nil && a.IsFull(s.PID, time.Duration(s.At-a.cameOn)) {
+		switch {
+		case u == nil:
+		case a.IsFull != nil && a.IsFull(s.PID, time.Duration(s.At-a.cameOn)):
 			u.Full++
 			u.full = true
+		case a.Cut != nil && a.Cut(s.PID, s.At):
+			u.Cut++
 		}
 		left := hal.LeftUnknown
 		if a.Left != nil {

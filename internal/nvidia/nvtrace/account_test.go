@@ -406,6 +406,23 @@ func TestAccountVisits(t *testing.T) {
 	}
 }
 
+// TestAccountCutVisits checks that a visit which ended by a stop is counted, unless it was full.
+func TestAccountCutVisits(t *testing.T) {
+	a := newTracking(0)
+	a.IsFull = func(_ uint32, visit time.Duration) bool { return visit == 2*time.Millisecond }
+	a.Cut = func(pid uint32, end int64) bool { return pid == 1 && end >= 3000*us }
+	a.Add(script(
+		[2]int64{1000 * us, 1}, [2]int64{1500 * us, -1},
+		[2]int64{1600 * us, 2}, [2]int64{4000 * us, -2},
+		[2]int64{4100 * us, 1}, [2]int64{4200 * us, -1}, // cut
+		[2]int64{4300 * us, 2}, [2]int64{4400 * us, -2},
+		[2]int64{4500 * us, 1}, [2]int64{6500 * us, -1}, // full
+	))
+	if u := usages(a, 10_000*us)[0]; u.SwitchIns != 3 || u.Full != 1 || u.Cut != 1 {
+		t.Errorf("got %+v, want three visits, one full and one cut", u)
+	}
+}
+
 // TestAccountReloads checks which visits were interrupted only by the stop of another group.
 func TestAccountReloads(t *testing.T) {
 	a := newTracking(0)

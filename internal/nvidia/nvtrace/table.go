@@ -16,7 +16,8 @@ type Usage struct {
 	// Reloads is how often one came on that had been on until then, although its visit was not
 	// full. A call that stops a group saves and loads the context on the GPU, whichever it is.
 	Reloads uint64
-	Full    uint64 // of those, the visits for which Account.IsFull was true when they ended
+	Full    uint64 // visits for which Account.IsFull was true when they ended
+	Cut     uint64 // other visits for which Account.Cut was
 	Arrived int64  // GPU time at which one last came on after none was for MinAbsence; zero: never
 
 	pid    uint32
