@@ -14,6 +14,7 @@ type onlineSummary struct {
 	firstPriority int32
 	firstSLO      time.Duration
 	learning      bool       // one of them has had so few requests lately that they may still turn out to be regular: see learnPeriod
+	uncounted     bool       // the requests of one of them are known only from the trace
 	predicted     bool       // the requests of all active ones come when they are expected
 	serving       bool       // one of them is known to have work
 	wantClear     bool       // a request is expected now: only one batch queue may run
@@ -174,6 +175,7 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 		o.watch(q, v.Now)
 		if active, change := o.active(v.Now); active {
 			s.activeOnline++
+			s.uncounted = s.uncounted || !q.Counters.Known
 			s.onlineChange = earlier(s.onlineChange, change)
 			p.updateFirst(q, s)
 		}

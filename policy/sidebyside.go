@@ -111,7 +111,8 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 // decide sets whether the light queues run side by side, in general and now. All queues take
 // turns if the setting says that online work needs it, and at the first requests unless there is a
 // trial. While light queues run side by side, the plan changes as soon as a visit shows something
-// new, so their visits are looked at often.
+// new, so their visits are looked at often. So are those of online queues while turns change, to
+// find out when their requests come: see turnOver.
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
 	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch
 	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
@@ -125,11 +126,13 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	s.heavyTurns = sharing && s.lightQueues < sum.inRotation
 	s.sharingNow = sharing && !sum.wantClear
 	s.sharesBetweenRequests = sharing && sum.activeOnline > 0 && set.sharedSlice == sched.MinSlice
-	if !sharing && !(s.mayShare && sum.learning) {
+	switch {
+	case sharing, s.mayShare && sum.learning:
+		s.overlap.leaving = 0
+		sum.wake = earlier(sum.wake, sum.onlineChange)
+	case sum.inRotation < 2 || !sum.uncounted:
 		return
 	}
-	s.overlap.leaving = 0
-	sum.wake = earlier(sum.wake, sum.onlineChange)
 	step := loadStep
 	if sum.activeOnline > 0 && !sum.predicted {
 		step = arrivalStep

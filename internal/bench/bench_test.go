@@ -87,17 +87,25 @@ func TestPhasesOfSharing(t *testing.T) {
 
 func TestTracesOfPhases(t *testing.T) {
 	var dumps []string
-	config := Config{Length: 50 * ms, Traces: "/traces", Ask: func(args ...string) []byte {
+	dir := t.TempDir()
+	config := Config{Length: 100 * ms, Traces: dir, Ask: func(args ...string) []byte {
 		if args[0] == "trace" {
 			dumps = append(dumps, strings.Join(args, " "))
+			if len(dumps) > 1 { // the first fails
+				_ = os.WriteFile(args[3], nil, 0o600)
+			}
 		}
 		return nil
 	}}
-	if _, err := measureFake(t, config, &fakeDaemon{}, named(t, "eight")...); err != nil {
+	r, err := measureFake(t, config, &fakeDaemon{}, named(t, "eight")...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "trace dump -o /traces/eight-giveway-online-idle.pftrace"; len(dumps) != 5 || !slices.Contains(dumps, want) {
+	if want := "trace dump -o " + dir + "/eight-giveway-online-idle.pftrace"; len(dumps) != 5 || !slices.Contains(dumps, want) {
 		t.Errorf("got %q, want a trace of each of the five phases, one of them by %q", dumps, want)
+	}
+	if notes := r.Cases[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "alone: no trace was written to "+dir) {
+		t.Errorf("got notes %q, want one of the trace that could not be written", notes)
 	}
 }
 

@@ -152,26 +152,32 @@ func fakeBatch(dir string, w *Writer) {
 }
 
 // fakeOnline takes 44 us alone, 1500 us beside a batch client that works, 210 us beside
-// one with class online, and twice as long with random arrivals.
+// one with class online, and twice as long with random arrivals. It looks at the batch clients late in
+// each quarter of its run: by then they have read their commands.
 func fakeOnline(dir string, w *Writer, seconds float64) {
 	_ = w.Send(Message{Ready: true, PID: os.Getpid()})
 	for in := bufio.NewScanner(os.Stdin); in.Scan() && in.Text() != "quit"; {
-		time.Sleep(time.Duration(seconds * float64(time.Second))) // by then batch clients have read their commands
-		took := 44.0
-		if others, _ := filepath.Glob(filepath.Join(dir, "be-*")); len(others) > 0 {
-			took = 1500
-			if class(dir) == "online" {
-				took = 210
-			}
-		}
-		if in.Text() == "start random" {
-			took *= 2
-		}
-		a := &Answered{Took: time.Duration(seconds * float64(time.Second))}
+		begun, length := time.Now(), time.Duration(seconds*float64(time.Second))
+		a := &Answered{Took: length}
+		took := 0.0
 		for i := range 100 {
+			if i%25 == 0 {
+				time.Sleep(time.Until(begun.Add(length * time.Duration(i+18) / 100)))
+				took = 44
+				if others, _ := filepath.Glob(filepath.Join(dir, "be-*")); len(others) > 0 {
+					took = 1500
+					if class(dir) == "online" {
+						took = 210
+					}
+				}
+				if in.Text() == "start random" {
+					took *= 2
+				}
+			}
 			a.ArrivedUs = append(a.ArrivedUs, seconds*1e4*float64(i))
 			a.SamplesUs = append(a.SamplesUs, took+float64(i)/10)
 		}
+		time.Sleep(time.Until(begun.Add(length)))
 		_ = w.Send(Message{Answered: a})
 	}
 }

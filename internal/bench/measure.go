@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -192,8 +193,13 @@ func (t *trial) measurePhase(ctx context.Context, p Phase, online, batch []*clie
 func (t *trial) add(p Phase) {
 	t.result.Phases = append(t.result.Phases, p)
 	fmt.Fprintf(t.Log, "%s: %s\n", t.c.Name, p.line())
-	if t.Traces != "" && t.Ask != nil {
-		t.Ask("trace", "dump", "-o", filepath.Join(t.Traces, fileName(t.c.Name, p.Name)))
+	if t.Traces == "" || t.Ask == nil {
+		return
+	}
+	file := filepath.Join(t.Traces, fileName(t.c.Name, p.Name))
+	t.Ask("trace", "dump", "-o", file)
+	if _, err := os.Stat(file); err != nil {
+		t.result.Notes = append(t.result.Notes, p.Name+": no trace was written to "+file)
 	}
 }
 

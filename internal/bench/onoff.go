@@ -16,7 +16,7 @@ const (
 	windows = 4 // in one run of the online clients
 
 	// maxGuard is how long after a command batch clients begin or stop to work at the latest.
-	// Requests that begin before that do not count.
+	// Requests that arrive before that do not count.
 	maxGuard = 100 * time.Millisecond
 )
 
@@ -33,15 +33,19 @@ func (t *trial) measureOnAndOff(ctx context.Context, name string) error {
 		if !on {
 			a, b = b, a
 		}
-		for p, online := range map[*Phase][]OnlineResult{&with: a, &without: b} {
-			part := Phase{Name: p.Name, Situation: onAndOff, Online: online}
-			part.sum()
-			p.merge(part)
-		}
+		with.mergeOnline(a)
+		without.mergeOnline(b)
 	}
 	t.add(without)
 	t.add(with)
 	return nil
+}
+
+// mergeOnline adds requests of online clients.
+func (p *Phase) mergeOnline(online []OnlineResult) {
+	part := Phase{Name: p.Name, Situation: p.Situation, Online: online}
+	part.sum()
+	p.merge(part)
 }
 
 // runOnAndOff runs the online clients once. In every other window the batch clients work. It
@@ -80,7 +84,7 @@ func workOrRest(work bool) string {
 }
 
 // split returns the requests of the first, third, ... window and those of the others. Requests that
-// are not within one window, or begin just after its begin, are in neither.
+// are not within one window, or arrive just after it begins, are in neither.
 func (a *Answered) split(window time.Duration) (odd, even *Answered) {
 	guard := min(maxGuard, window/4)
 	took := windows / 2 * (window - guard)

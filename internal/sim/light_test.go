@@ -273,3 +273,16 @@ func TestNoFloorTurnsInARotation(t *testing.T) {
 		t.Errorf("SLO met by %.4f beside four jobs that take turns, want 0.99", met)
 	}
 }
+
+// TestTurnsSpareRegularRequests checks that requests which come at the same moment as the turns of
+// batch jobs that fill the GPU are not interrupted by them, although only the trace tells of them.
+func TestTurnsSpareRegularRequests(t *testing.T) {
+	lc := withRequests(0, sim.Kernels{Count: 160, Time: sim.Around(7200, 0.05)})
+	lc.Attr = sched.Attr{Class: sched.Online}
+	cfg := sloWorld(t, 1, "giveway", append([]sim.ClientConfig{lc}, heavies(3)...)...)
+	cfg.Warmup, cfg.Length = 2*time.Second, 20*time.Second
+	got := sim.New(cfg).Run().Clients[0].Latency
+	if got.P99 > got.P50*21/20 {
+		t.Errorf("got %v, P99 %v: some requests are interrupted", got.P50, got.P99)
+	}
+}
