@@ -175,7 +175,7 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 		o.watch(q, v.Now)
 		if active, change := o.active(v.Now); active {
 			s.activeOnline++
-			s.uncounted = s.uncounted || !q.Counters.Known
+			s.uncounted = s.uncounted || !q.Counters.Known && q.Visits.Known
 			s.onlineChange = earlier(s.onlineChange, change)
 			p.updateFirst(q, s)
 		}
