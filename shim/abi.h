@@ -12,13 +12,13 @@
  * Hello: the process connects to the daemon's unix socket and sends
  *
  *     POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\n
- *     Giveway-Abi: 1\r\nGiveway-Abi-Max: 2\r\nGiveway-Runtime: cuda\r\n\r\n
+ *     Giveway-Abi: 1\r\nGiveway-Abi-Max: 3\r\nGiveway-Runtime: cuda\r\n\r\n
  *
  * The first number is the lowest version of the page that the process understands, the
  * second the highest. Without the second they are the same. The daemon chooses the highest
  * version that both understand and refuses if there is none. It writes the version to the
  * page and into its answer. It answers in one message, "HTTP/1.1 101 ...", with a header
- * "Upgrade: giveway-shim/2" and with three descriptors: the
+ * "Upgrade: giveway-shim/3" and with three descriptors: the
  * process's page (read-write), the status page (read-only) and the doorbell (an eventfd
  * with the flags GW_DOORBELL_FLAGS). Any other answer is a refusal: the process then runs
  * as if there were no daemon. The connection stays open and silent as long as both
@@ -38,10 +38,11 @@
  * 1: the first release.
  * 2: late entry (late_entry, late_requests, late_ns, late_early, late_ratios, late_given_up), stream
  *    classes (stream_classes, class_holds, class_held_ns, class_let_go).
+ * 3: a lease of the orders (orders_lease_ns).
  */
 #define GW_ABI_LOWEST 1u
 #ifndef GW_ABI /* a test compiles shims of other versions */
-#define GW_ABI 2u
+#define GW_ABI 3u
 #endif
 #define GW_MAGIC 0x59575647u /* "GVWY" */
 #define GW_PAGE_SIZE 4096u
@@ -134,7 +135,8 @@ struct gw_page {
   uint32_t size;
   uint32_t reserved0[13];
 
-  /* 64: written by the daemon. */
+  /* 64: written by the daemon. bound, lead_us, late_entry and stream_classes are orders: since version 3
+   * they hold until orders_lease_ns. */
   uint32_t gate;        /* a futex: GW_GATE_OPEN or GW_GATE_CLOSED */
   uint32_t bound;       /* most commands in flight, but see grain_us; 0: no bound, and the shim sets no marks */
   uint32_t batch;       /* most commands between two marks; 0: the shim chooses */
@@ -142,7 +144,7 @@ struct gw_page {
   uint64_t lease_ns;    /* a closed gate counts as open from this time on; the daemon renews it */
   uint32_t lead_us;     /* how long before an expected arrival to take the device; 0: never */
   uint32_t max_park_us; /* how long to hold the device for an arrival that does not come */
-  uint32_t grain_us;    /* a bound of n also admits commands that take n * grain_us of device time in all; 0: it does not */
+  uint32_t grain_us;    /* a bound of n is n * grain_us of device time: more than n short commands, fewer long ones; 0: it is n commands */
   uint32_t idempotent;  /* 1: the owner says that the process's commands may run twice */
   uint64_t expect_ns;   /* time of the next arrival according to the owner; 0: unknown */
   uint32_t expect_seq;  /* a futex: changes whenever either side sets an expected arrival */
@@ -181,7 +183,8 @@ struct gw_page {
   uint64_t queue_lease_ns;
   uint32_t queue_seq;      /* a futex: changes after every change of these words */
   uint32_t queue_priority; /* KFD priority + 1; 0: the priority that the process chose */
-  uint32_t reserved3[12];
+  uint64_t orders_lease_ns; /* the orders count as zero from this time on; the daemon renews it. Since version 3 */
+  uint32_t reserved3[10];
   uint32_t stop_gpus[GW_GPU_ENTRIES]; /* GPUs on which to stop the compute queues; 0: unused entry. 256 bytes */
 
   /* 2368: written by the process. */

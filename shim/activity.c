@@ -10,7 +10,6 @@
 #include "page.h"
 
 struct gw_activity gw_act;
-uint32_t gw_captures;
 uint32_t gw_ended;
 
 /* Each part of the table has a number of slots for each hash: no chains, no tombstones, no
@@ -29,7 +28,7 @@ static int first_of_more(uint64_t h) { return GW_FEW + (int)(h >> 50) % GW_MORE_
 static int find_in(int first, int ways, const struct gw_runtime *rt, void *ctx, void *stream) {
   for (int i = first; i < first + ways; i++) {
     struct gw_stream *s = &gw_act.streams[i];
-    if (s->stream == stream && (s->ctx == ctx || ctx == GW_ALL) && s->runtime == rt) return i;
+    if (s->stream == stream && (s->ctx == ctx || ctx == GW_ALL) && s->runtime == rt && !s->dying) return i;
   }
   return -1;
 }
@@ -83,6 +82,7 @@ void gw_stream_free(int slot) {
   struct gw_stream *s = &gw_act.streams[slot];
   complete(s, s->launched);
   if (slot >= GW_FEW && s->runtime) gw_act.more--;
+  if (s->destroyed) __atomic_store_n(&gw_act.destroyed, gw_act.destroyed - 1, __ATOMIC_RELAXED);
   *s = (struct gw_stream){.generation = s->generation + 1};
   gw_act.used[slot / 64] &= ~(1ull << slot % 64);
 }
@@ -90,7 +90,7 @@ void gw_stream_free(int slot) {
 void gw_stream_done(struct gw_stream *s, uint64_t seq) {
   complete(s, seq);
   int slot = (int)(s - gw_act.streams);
-  if (__builtin_expect(slot >= GW_FEW, 0) && s->runtime && s->done == s->launched) gw_stream_free(slot);
+  if (__builtin_expect(slot >= GW_FEW || s->destroyed, 0) && s->runtime && s->done == s->launched) gw_stream_free(slot);
 }
 
 void gw_untracked_add(const struct gw_runtime *rt, void *ctx) {

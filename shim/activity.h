@@ -11,6 +11,7 @@
 #define GIVEWAY_ACTIVITY_H
 
 #include "bias.h"
+#include "capture.h"
 #include "class_rule.h"
 #include "gate.h"
 #include "sys.h"
@@ -37,6 +38,8 @@ struct gw_stream {
   uint64_t waits_until;    /* see class.c: the stream waits for others until so many commands are done */
   uint32_t unmarked;       /* commands since the last mark */
   bool high;               /* see class.c: its priority is above the default */
+  bool destroyed;          /* the program has destroyed it: see destroyed.h */
+  bool dying;              /* a call that waits for its commands is destroying it: see gw_suspend */
   uint32_t generation;     /* of the slot: a mark of an earlier generation is void */
   uint32_t ask_after;      /* see unwaited.c: waits of the program between two questions */
   uint64_t ask_at;         /* at this value of gw_act.waits the runtime is asked about the stream */
@@ -73,6 +76,7 @@ struct gw_activity {
   bool ready;
   bool draining; /* a thread is held and commands are in flight */
   bool explicit_requests; /* the program says itself when a request begins and ends */
+  uint32_t destroyed;     /* streams in the table that are destroyed; read without the lock too */
   uint64_t changed_ns;    /* when ready last changed; 0: the daemon was not interested then */
 
   uint64_t untracked; /* commands in flight on streams without a slot: not bounded */
@@ -99,10 +103,6 @@ struct gw_activity {
 };
 extern struct gw_activity gw_act;
 
-/* Number of captures in progress. Read without the lock. */
-extern uint32_t gw_captures;
-static inline bool gw_capture_in_progress(void) { return __atomic_load_n(&gw_captures, __ATOMIC_ACQUIRE) != 0; }
-
 /* The library's destructor has run: do nothing any more. */
 extern uint32_t gw_ended;
 
@@ -113,12 +113,13 @@ static inline uint64_t gw_in_flight(void) { return gw_act.launched - gw_act.comp
 /* How many words of gw_act.used may have bits. */
 static inline int gw_stream_words(void) { return __builtin_expect(gw_act.more != 0, 0) ? GW_STREAMS / 64 : GW_FEW / 64; }
 
-/* The slot of a stream, or -1. gw_stream_get takes a slot if the stream has none and one is
+/* The slot of a stream that is not dying, or -1. gw_stream_get takes a slot if the stream has none and one is
  * free. */
 int gw_stream_find(const struct gw_runtime *rt, void *ctx, void *stream);
 int gw_stream_get(const struct gw_runtime *rt, void *ctx, void *stream);
 
-/* All commands of the stream up to seq are done. A slot of the second part is free when all are. */
+/* All commands of the stream up to seq are done. When all are, a slot of the second part or of a
+ * destroyed stream is free. */
 void gw_stream_done(struct gw_stream *s, uint64_t seq);
 
 /* Counts all commands of the stream as done and frees its slot. */

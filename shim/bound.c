@@ -5,11 +5,10 @@
 
 #include "page.h"
 
-/* Kernels of the program may wait for later launches, so a launch must not wait here for
- * ever: not longer than STALL_NS, than the commands before the next mark may take, or than
- * SLOW_FACTOR times as long as it recently took until a mark was reached, and never longer than
- * MAX_STALL_NS. A device that other processes use as well may be that slow, and launches that pass
- * the bound delay them more. */
+/* A kernel may wait for a later launch, so a launch waits at the bound only for a limited time: the
+ * largest of STALL_NS, the time that the commands before the next mark may take, and SLOW_FACTOR times
+ * what it recently took until a mark was reached; never more than MAX_STALL_NS. A device that other
+ * processes use as well may be that slow, and launches that pass the bound delay them more. */
 #define STALL_NS (100 * GW_MS_NS)
 #define MAX_COMMAND_NS (20 * GW_MS_NS)
 #define SLOW_FACTOR 4
@@ -21,9 +20,11 @@
  * that a kernel that waits for many launches gets them soon, and is reset by a completion. */
 static uint32_t slack;
 
-/* Limits the value from the page, so that calculations with it do not overflow. */
-static uint32_t bound_now(void) {
+/* The bound in force, or 0. Limits the value from the page, so that calculations with it do not
+ * overflow. */
+static inline uint32_t bound_now(void) {
   uint32_t bound = GW_READ(bound);
+  if (__builtin_expect(!bound, 1) || !gw_orders_hold()) return 0;
   return bound < (1u << 20) ? bound : 1u << 20;
 }
 
@@ -106,10 +107,13 @@ static uint32_t batch_size(uint32_t bound) {
   return batch ? batch : 1;
 }
 
-bool gw_bound_wants_mark(const struct gw_stream *s) {
+/* Not inline, like that of class.c: the check of the other function is all that most launches need. */
+static __attribute__((noinline)) bool wants_mark(const struct gw_stream *s) {
   uint32_t bound = bound_now();
   return bound && s->unmarked >= batch_size(bound) && !gw_capture_in_progress();
 }
+
+bool gw_bound_wants_mark(const struct gw_stream *s) { return __builtin_expect(GW_READ(bound) != 0, 0) && wants_mark(s); }
 
 /* With the lock held: a free entry, or NULL. */
 static struct gw_mark *free_mark(void) {
@@ -138,10 +142,10 @@ void gw_bound_unreserve(const struct gw_bound_place *at) {
   gw_act.marks_set--;
 }
 
-bool gw_bound_mark(const struct gw_bound_place *at) {
+static bool put_mark(const struct gw_bound_place *at, bool may_put) {
   struct gw_mark *m = at->entry;
   if (!m) return false;
-  void *mark = at->runtime->markable(at->ctx, at->stream) ? at->runtime->mark(at->ctx, at->stream) : NULL;
+  void *mark = may_put && at->runtime->markable(at->ctx, at->stream) ? at->runtime->mark(at->ctx, at->stream) : NULL;
   gw_bias_lock(&gw_act.lock);
   m->mark = mark;
   m->state = mark ? GW_MARK_SET : GW_MARK_FREE;
@@ -149,6 +153,11 @@ bool gw_bound_mark(const struct gw_bound_place *at) {
   gw_bias_unlock(&gw_act.lock);
   return mark != NULL;
 }
+
+/* A capture is counted before it begins, and then waits for busy entries (gw_capture_settle). So either
+ * it is seen here, or it has not begun when the mark is put. */
+bool gw_bound_mark(const struct gw_bound_place *at) { return put_mark(at, !gw_capture_in_progress()); }
+bool gw_bound_mark_last(const struct gw_bound_place *at) { return put_mark(at, true); }
 
 /* Takes the oldest mark that is newer than age and not on a pending stream. */
 static struct gw_mark *take_mark(uint64_t age, const uint64_t pending[GW_STREAMS / 64]) {
@@ -172,8 +181,9 @@ static bool poll_marks(void) {
   for (struct gw_mark *m; (m = take_mark(age, pending));) {
     const struct gw_runtime *rt = m->runtime;
     void *mark = m->mark;
+    bool is_void = gw_act.streams[m->slot].generation != m->generation; /* its stream may be gone */
     gw_bias_unlock(&gw_act.lock);
-    int r = rt->reached(mark);
+    int r = is_void ? -1 : rt->reached(mark);
     gw_bias_lock(&gw_act.lock);
     age = m->age;
     if (r == 0) {
@@ -205,7 +215,7 @@ static int fullest_stream(const gw_pass *p, const uint64_t failed[GW_STREAMS / 6
     for (uint64_t left = gw_act.used[w] & ~failed[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
       struct gw_stream *s = &gw_act.streams[i];
-      if (s->runtime != p->runtime || s->ctx != p->ctx || !s->unmarked) continue;
+      if (s->runtime != p->runtime || s->ctx != p->ctx || !s->unmarked || s->destroyed || s->dying) continue;
       /* A mark on the legacy stream would make all blocking streams wait for each other. */
       if ((uintptr_t)s->stream < 16 && s->stream != p->stream) continue;
       if (best < 0 || s->unmarked > gw_act.streams[best].unmarked) best = i;
@@ -231,7 +241,7 @@ static bool try_fullest(const gw_pass *p, uint64_t failed[GW_STREAMS / 64], bool
   if (!at.entry) return false;
   failed[slot / 64] |= 1ull << slot % 64;
   gw_bias_lock(&gw_act.lock);
-  if (gw_act.streams[slot].generation == at.generation) gw_act.streams[slot].unmarked += unmarked;
+  if (gw_act.streams[slot].generation == at.generation && !gw_act.streams[slot].dying) gw_act.streams[slot].unmarked += unmarked;
   gw_bias_unlock(&gw_act.lock);
   return true;
 }
@@ -387,25 +397,33 @@ bool gw_bound_wait(gw_pass *p) {
   return true;
 }
 
-/* With the lock held: the first entry of the stream that is not free. */
+/* With the lock held: an entry of the stream that is not free, or NULL. Busy ones are found first. */
 static struct gw_mark *find_mark(const struct gw_runtime *rt, void *ctx, void *stream) {
-  for (int i = 0; i < GW_MARKS; i++) {
+  struct gw_mark *set = NULL;
+  for (int i = 0; i < GW_MARKS && gw_act.marks_set; i++) {
     struct gw_mark *m = &gw_act.marks[i];
     if (m->state == GW_MARK_FREE || m->runtime != rt || (ctx != GW_ALL && m->ctx != ctx)) continue;
-    if (stream == GW_ALL || m->stream == stream) return m;
+    if (stream != GW_ALL && m->stream != stream) continue;
+    if (m->state == GW_MARK_BUSY) return m;
+    set = m;
   }
-  return NULL;
+  return set;
+}
+
+void gw_bound_settle(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t limit_ns) {
+  uint64_t until = 0;
+  for (struct gw_mark *m; (m = find_mark(rt, ctx, stream)) && m->state == GW_MARK_BUSY;) {
+    if (!until) until = limit_ns ? gw_now() + limit_ns : ~0ull;
+    else if (gw_now() >= until) return;
+    gw_bias_unlock(&gw_act.lock); /* as long as a query takes */
+    gw_sleep(POLL_SLEEP_NS);
+    gw_bias_lock(&gw_act.lock);
+  }
 }
 
 void gw_bound_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
   gw_bias_lock(&gw_act.lock);
-  for (struct gw_mark *m; (m = find_mark(rt, ctx, stream));) {
-    if (m->state == GW_MARK_BUSY) { /* as long as a query takes */
-      gw_bias_unlock(&gw_act.lock);
-      gw_sleep(POLL_SLEEP_NS);
-      gw_bias_lock(&gw_act.lock);
-      continue;
-    }
+  for (struct gw_mark *m; gw_bound_settle(rt, ctx, stream, 0), (m = find_mark(rt, ctx, stream));) {
     void *mark = m->mark;
     m->state = GW_MARK_BUSY;
     gw_bias_unlock(&gw_act.lock);

@@ -43,8 +43,15 @@ void gw_bound_exempt(void);
 /* With the lock held: measures the device time per command after commands have completed. */
 void gw_bound_measure(void);
 
-/* Without the lock: puts the mark. Returns whether it did. */
+/* Without the lock: puts the mark. Returns whether it did. A capture that has begun meanwhile may
+ * include the stream, so gw_bound_mark does nothing during one. gw_bound_mark_last is for a stream
+ * that is about to be destroyed, which no other thread may use. */
 bool gw_bound_mark(const struct gw_bound_place *at);
+bool gw_bound_mark_last(const struct gw_bound_place *at);
+
+/* With the lock held, which is released meanwhile: waits until no thread calls the runtime about a
+ * mark of the stream, with GW_ALL of all streams, but not longer than limit_ns. 0: no limit. */
+void gw_bound_settle(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t limit_ns);
 
 /* Drops the marks of a stream or of a context, and waits for threads that are using one. */
 void gw_bound_forget(const struct gw_runtime *rt, void *ctx, void *stream);

@@ -53,11 +53,15 @@ static void learn_pace(uint64_t waited, uint64_t done) {
   __atomic_store_n(&gw_act.low_pace_ns, old ? old - old / 4 + ns / 4 : ns ? ns : 1, __ATOMIC_RELAXED);
 }
 
-bool gw_class_wants_mark(const struct gw_stream *s) {
+static __attribute__((noinline)) bool wants_mark(const struct gw_stream *s) {
   if (!gw_class_wanted() || gw_capture_in_progress()) return false;
   if (!s->high) return gw_act.classes.launched && s->unmarked >= low_bound() / 2;
   /* Only if there are launches that could wait. */
   return s->unmarked >= HIGH_BATCH && gw_act.launched != gw_act.classes.launched;
+}
+
+bool gw_class_wants_mark(const struct gw_stream *s) {
+  return __builtin_expect(GW_READ(stream_classes) == 1, 0) && wants_mark(s);
 }
 
 /* One launch that waits. */

@@ -17,10 +17,11 @@
 
 #include "activity.h"
 #include "gate.h"
+#include "page.h"
 
 #pragma GCC visibility push(hidden)
 
-static inline bool gw_class_wanted(void) { return __builtin_expect(GW_READ(stream_classes) == 1, 0); }
+static inline bool gw_class_wanted(void) { return __builtin_expect(GW_READ(stream_classes) == 1, 0) && gw_orders_hold(); }
 
 /* Waits until the launch may be made, and notes the class of its stream in the pass. Returns whether
  * it had to wait: the gate may have closed meanwhile. */

@@ -47,7 +47,7 @@ static int dial(const char *path) {
   int result = GW_NO_DAEMON;
   if (GW_SYS_3(SYS_connect, fd, &to, size) == 0) {
     if (is_trusted(fd, path)) return fd;
-    result = GW_STRANGER;
+    result = GW_WRONG_USER;
   }
   GW_SYS_1(SYS_close, fd);
   return result;
@@ -87,13 +87,13 @@ static bool send_hello(int fd, const char *runtime) {
   return gw_sys(SYS_sendto, fd, (long)text, (long)n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0) == (long)n;
 }
 
-/* Waits until there is something to read. Returns 0, GW_SILENT or GW_REFUSED. */
+/* Waits until there is something to read. Returns 0, GW_TIMEOUT or GW_REFUSED. */
 static int wait_for_answer(int fd) {
   uint64_t until = gw_now() + ANSWER_TIMEOUT_NS;
   struct pollfd p = {.fd = fd, .events = POLLIN};
   for (;;) {
     uint64_t now = gw_now();
-    if (now >= until) return GW_SILENT;
+    if (now >= until) return GW_TIMEOUT;
     struct timespec left = {0, (long)(until - now)};
     long r = gw_sys(SYS_ppoll, (long)&p, 1, (long)&left, 0, 0, 0);
     if (r > 0) return 0;

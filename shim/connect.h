@@ -6,10 +6,10 @@
 #pragma GCC visibility push(hidden)
 
 /* Results of gw_connect other than a descriptor. */
-#define GW_NO_DAEMON (-1) /* none listens */
-#define GW_STRANGER (-2)  /* the daemon that listens is neither root's nor of this process's user */
-#define GW_REFUSED (-3)   /* the answer is no page */
-#define GW_SILENT (-4)    /* no answer came in time */
+#define GW_NO_DAEMON (-1)  /* none listens */
+#define GW_WRONG_USER (-2) /* the daemon that listens is neither root's nor of this process's user */
+#define GW_REFUSED (-3)    /* the answer is no page */
+#define GW_TIMEOUT (-4)    /* no answer came in time */
 
 /*
  * Connects to the daemon and asks for a page. Returns the connection and fills in the

@@ -28,6 +28,30 @@ static void *stream_of_config(const void *config) {
   return c.stream;
 }
 
+/* The same for cuLaunchKernelEx, whose attributes may record events. */
+static void *stream_of_launch(const void *config) {
+  enum { PROGRAMMATIC_EVENT = 7, LAUNCH_COMPLETION_EVENT = 12 }; /* CUlaunchAttributeID */
+  struct attribute { /* CUlaunchAttribute, of 72 bytes */
+    int id;
+    union {
+      void *event; /* the first field of both values */
+      char size[64];
+    } value;
+  };
+  struct {
+    unsigned shape[7];
+    void *stream;
+    const struct attribute *attributes;
+    unsigned count;
+  } c = {0};
+  if (config) memcpy(&c, config, sizeof c);
+  for (unsigned i = 0; c.attributes && i < c.count; i++) {
+    int id = c.attributes[i].id;
+    if (id == PROGRAMMATIC_EVENT || id == LAUNCH_COMPLETION_EVENT) cuda_event_recorded_elsewhere(c.attributes[i].value.event);
+  }
+  return c.stream;
+}
+
 /* CUDA_LAUNCH_PARAMS: the function, then the same. It launches on several devices, and passes
  * the gate once, for the first of them. */
 static void *stream_of_first(const void *list, unsigned devices) {
@@ -153,6 +177,7 @@ struct gw_library gw_cuda_library = {
     .hooks = cuda_hooks,
     .count = HOOKS,
     .forked = forked,
+    .thread_ends = cuda_thread_ends,
     .ready = cuda_park_ready,
     .expect = cuda_park_expect,
 };

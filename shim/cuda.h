@@ -93,6 +93,15 @@ void cuda_marks_resume(void *ctx, bool gone);
 /* A stream is destroyed, which may be of a green context. */
 void cuda_green_forget(void *stream);
 
+/* An event is recorded by a call that does not tell behind which commands of a single stream. */
+void cuda_event_recorded_elsewhere(void *event);
+
+/* A stream was created. */
+void cuda_stream_created(void *stream, unsigned flags);
+
+/* A context, or with GW_ALL every context, ends: forgets which streams of it are blocking. */
+void cuda_events_context_gone(void *ctx);
+
 /* A copy between host and device has returned: all commands before `ticket` on its stream are
  * done. On the legacy stream those on all blocking streams are done too. */
 void cuda_copied(void *ctx, void *stream, uint64_t ticket);
@@ -102,6 +111,9 @@ void cuda_late(int hook, const gw_pass *pass, const uintptr_t *arguments);
 
 /* A context, or with GW_ALL every context, is about to be destroyed. */
 void cuda_late_forget(void *ctx);
+
+/* This thread ends, and its default stream with it. */
+void cuda_thread_ends(void);
 
 /* In the child of a fork. */
 void cuda_marks_forked(void);

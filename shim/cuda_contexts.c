@@ -17,6 +17,7 @@ static void forget_context(void *ctx) {
   cuda_park_forget(ctx);
   gw_forget(&cuda_runtime, ctx, GW_ALL);
   cuda_marks_forget(ctx);
+  cuda_events_context_gone(ctx);
 }
 
 #define DESTROY_CONTEXT(symbol)          \
@@ -36,7 +37,7 @@ DESTROY_CONTEXT(cuCtxDestroy_v2)
 static uint64_t suspend(void *ctx) {
   gw_late_may_wait();
   cuda_park_stop();
-  uint64_t ticket = gw_suspend(&cuda_runtime, ctx);
+  uint64_t ticket = gw_suspend(&cuda_runtime, ctx, GW_ALL);
   cuda_marks_suspend(ctx);
   cuda_count_destroyed();
   return ticket;
@@ -52,10 +53,11 @@ static void context_gone(void *ctx, uint64_t ticket) {
     __atomic_compare_exchange_n(&primaries[i], &known, NULL, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   }
   cuda_marks_resume(ctx, true);
+  cuda_events_context_gone(ctx);
   cuda_park_gone(ctx);
   cuda_late_forget(ctx);
   cuda_count_destroyed();
-  gw_forget_before(&cuda_runtime, ctx, ticket);
+  gw_forget_before(&cuda_runtime, ctx, GW_ALL, ticket);
 }
 
 static void resume(void *ctx, uint64_t ticket, bool gone) {
@@ -160,7 +162,10 @@ EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {
 
 EXPORTED int cuGreenCtxStreamCreate(void **stream, void *green, unsigned flags, int priority) {
   CALL(cuGreenCtxStreamCreate, (void **, void *, unsigned, int), (stream, green, flags, priority));
-  if (result == CUDA_SUCCESS && stream) remember((struct made){.green = green, .stream = *stream});
+  if (result == CUDA_SUCCESS && stream) {
+    cuda_stream_created(*stream, flags);
+    remember((struct made){.green = green, .stream = *stream});
+  }
   return result;
 }
 

@@ -49,23 +49,47 @@ static void forget_event(void *event) {
  * so by default. The table holds a limited number. */
 #define MAX_BLOCKING 64
 #define NON_BLOCKING_FLAG 1u /* CU_STREAM_NON_BLOCKING */
-static void *blocking[MAX_BLOCKING];
+static struct {
+  void *ctx, *stream; /* stream is NULL: the entry is free. Read without the lock */
+} blocking[MAX_BLOCKING];
 
-static void replace(void *old, void *new) {
+static void set_blocking(int i, void *ctx, void *stream) {
+  __atomic_store_n(&blocking[i].stream, NULL, __ATOMIC_RELAXED);
+  __atomic_store_n(&blocking[i].ctx, ctx, __ATOMIC_RELEASE);
+  __atomic_store_n(&blocking[i].stream, stream, __ATOMIC_RELEASE);
+}
+
+/* A stream of this context, or of every context with GW_ALL, ends; with stream GW_ALL all of them. */
+static void remove_blocking(void *ctx, void *stream) {
   gw_lock(&lock);
   for (int i = 0; i < MAX_BLOCKING; i++) {
-    if (blocking[i] != old) continue;
-    __atomic_store_n(&blocking[i], new, __ATOMIC_RELAXED);
+    bool same = (ctx == GW_ALL || blocking[i].ctx == ctx) && (stream == GW_ALL || blocking[i].stream == stream);
+    if (same) set_blocking(i, NULL, NULL);
+  }
+  gw_unlock(&lock);
+}
+
+/* The driver may give a stream the handle of one that ended without a call of the program. */
+void cuda_stream_created(void *stream, unsigned flags) {
+  remove_blocking(GW_ALL, stream);
+  if (flags & NON_BLOCKING_FLAG) return;
+  void *ctx = cuda_context();
+  gw_lock(&lock);
+  for (int i = 0; i < MAX_BLOCKING; i++) {
+    if (blocking[i].stream) continue;
+    set_blocking(i, ctx, stream);
     break;
   }
   gw_unlock(&lock);
 }
 
+void cuda_events_context_gone(void *ctx) { remove_blocking(ctx, GW_ALL); }
+
 void cuda_copied(void *ctx, void *stream, uint64_t ticket) {
   gw_done(&cuda_runtime, ctx, stream, ticket);
   for (int i = 0; i < MAX_BLOCKING && stream == LEGACY; i++) {
-    void *s = __atomic_load_n(&blocking[i], __ATOMIC_RELAXED);
-    if (s) gw_done(&cuda_runtime, ctx, s, ticket);
+    void *s = __atomic_load_n(&blocking[i].stream, __ATOMIC_ACQUIRE);
+    if (s && __atomic_load_n(&blocking[i].ctx, __ATOMIC_RELAXED) == ctx) gw_done(&cuda_runtime, ctx, s, ticket);
   }
 }
 
@@ -214,15 +238,20 @@ static int is_capturing(void *stream, void *if_null) {
   return status;
 }
 
-#define BEGIN(symbol, types, params, args)                \
-  EXPORTED int symbol params {                            \
-    may_wait();                                           \
-    CALL(symbol, types, args);                            \
-    if (result == CUDA_SUCCESS) gw_capturing(+1);         \
-    return result;                                        \
+#define BEGIN(symbol, if_null, types, params, args)                                                             \
+  EXPORTED int symbol params {                                                                                  \
+    void *key = cuda_stream(s, if_null);                                                                        \
+    int(*real) types = REAL(symbol);                                                                            \
+    if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                                                \
+    may_wait();                                                                                                 \
+    gw_capture_begin(&cuda_runtime, cuda_context(), key);                                                       \
+    gw_capture_settle(&cuda_runtime);                                                                           \
+    int result = real args;                                                                                     \
+    if (result != CUDA_SUCCESS) gw_capture_end(&cuda_runtime, GW_ALL, key);                                     \
+    return result;                                                                                              \
   }
 #define BEGIN_BOTH(symbol, types, params, args) \
-  BEGIN(symbol, types, params, args) BEGIN(symbol##_ptsz, types, params, args)
+  BEGIN(symbol, LEGACY, types, params, args) BEGIN(symbol##_ptsz, PER_THREAD, types, params, args)
 BEGIN_BOTH(cuStreamBeginCapture, (void *), (void *s), (s))
 BEGIN_BOTH(cuStreamBeginCapture_v2, (void *, int), (void *s, int mode), (s, mode))
 BEGIN_BOTH(cuStreamBeginCaptureToGraph, (void *, void *, void *, void *, size_t, int),
@@ -232,12 +261,13 @@ BEGIN_BOTH(cuStreamBeginRecaptureToGraph, (void *, int, void *, void *, void *),
            (void *s, int mode, void *graph, void *callback, void *data), (s, mode, graph, callback, data))
 
 /* The call may fail and end the capture, or fail and not end it, so the stream is asked. */
-#define END(symbol, if_null)                                        \
-  EXPORTED int symbol(void *stream, void **graph) {                 \
-    int before = is_capturing(stream, if_null);                     \
-    CALL(symbol, (void *, void **), (stream, graph));               \
-    if (before && !is_capturing(stream, if_null)) gw_capturing(-1); \
-    return result;                                                  \
+#define END(symbol, if_null)                                                                                    \
+  EXPORTED int symbol(void *stream, void **graph) {                                                             \
+    int before = is_capturing(stream, if_null);                                                                 \
+    CALL(symbol, (void *, void **), (stream, graph));                                                           \
+    bool ended = before && !is_capturing(stream, if_null);                                                      \
+    if (ended) gw_capture_end(&cuda_runtime, GW_ALL, cuda_stream(stream, if_null));                             \
+    return result;                                                                                              \
   }
 END(cuStreamEndCapture, LEGACY)
 END(cuStreamEndCapture_ptsz, PER_THREAD)
@@ -246,26 +276,26 @@ END(cuStreamEndCapture_ptsz, PER_THREAD)
 
 EXPORTED int cuStreamCreate(void **stream, unsigned flags) {
   CALL(cuStreamCreate, (void **, unsigned), (stream, flags));
-  if (result == CUDA_SUCCESS && !(flags & NON_BLOCKING_FLAG)) replace(NULL, *stream);
+  if (result == CUDA_SUCCESS) cuda_stream_created(*stream, flags);
   return result;
 }
 
 EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
   CALL(cuStreamCreateWithPriority, (void **, unsigned, int), (stream, flags, priority));
-  if (result == CUDA_SUCCESS && !(flags & NON_BLOCKING_FLAG)) replace(NULL, *stream);
+  if (result == CUDA_SUCCESS) cuda_stream_created(*stream, flags);
   return result;
 }
 
 #define DESTROY_STREAM(symbol)                                                          \
   EXPORTED int symbol(void *stream) {                                                   \
-    bool captured = stream && gw_capture_in_progress() && is_capturing(stream, LEGACY); \
     gw_late_may_wait();                                                                 \
-    if (stream) gw_forget(&cuda_runtime, GW_ALL, stream);                               \
-    if (stream) replace(stream, NULL);                                                  \
+    if (stream) gw_destroying(&cuda_runtime, GW_ALL, stream);                           \
+    if (stream) remove_blocking(GW_ALL, stream);                                        \
     if (stream) cuda_green_forget(stream);                                              \
     cuda_count_destroyed();                                                             \
     CALL(symbol, (void *), (stream));                                                   \
-    if (result == CUDA_SUCCESS && captured) gw_capturing(-1);                           \
+    bool gone = stream && result == CUDA_SUCCESS;                                       \
+    if (gone) gw_capture_gone(&cuda_runtime, GW_ALL, stream);                           \
     return result;                                                                      \
   }
 DESTROY_STREAM(cuStreamDestroy)
@@ -279,6 +309,18 @@ DESTROY_STREAM(cuStreamDestroy_v2)
   }
 DESTROY_EVENT(cuEventDestroy)
 DESTROY_EVENT(cuEventDestroy_v2)
+
+void cuda_event_recorded_elsewhere(void *event) { forget_event(event); }
+
+/* Recorded behind the work of all streams of a context. */
+#define RECORD_ALL(symbol)                        \
+  EXPORTED int symbol(void *ctx, void *event) {   \
+    forget_event(event);                          \
+    CALL(symbol, (void *, void *), (ctx, event)); \
+    return result;                                \
+  }
+RECORD_ALL(cuCtxRecordEvent)
+RECORD_ALL(cuGreenCtxRecordEvent)
 
 /* A launched graph may record the event again without a call that the library sees. */
 EXPORTED int cuGraphAddEventRecordNode(void **node, void *graph, const void *after, size_t n, void *event) {
@@ -405,3 +447,19 @@ SHARES(cuIpcGetEventHandle, (void *, void *), (void *handle, void *event), (hand
 SHARES(cuIpcGetMemHandle, (void *, address), (void *handle, address a), (handle, a))
 SHARES(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), (void *handle, uint64_t memory, int type, uint64_t flags),
        (handle, memory, type, flags))
+SHARES(cuMemImportFromShareableHandle, (uint64_t *, void *, int), (uint64_t *memory, void *handle, int type), (memory, handle, type))
+struct ipc_handle { /* CUipcEventHandle, CUipcMemHandle */
+  char bytes[64];
+};
+SHARES(cuIpcOpenEventHandle, (void **, struct ipc_handle), (void **event, struct ipc_handle handle), (event, handle))
+#define OPEN_MEMORY(symbol)                                                                                      \
+  SHARES(symbol, (address *, struct ipc_handle, unsigned), (address *a, struct ipc_handle handle, unsigned flags), \
+         (a, handle, flags))
+OPEN_MEMORY(cuIpcOpenMemHandle)
+OPEN_MEMORY(cuIpcOpenMemHandle_v2)
+SHARES(cuMemPoolExportToShareableHandle, (void *, void *, int, uint64_t), (void *handle, void *pool, int type, uint64_t flags),
+       (handle, pool, type, flags))
+SHARES(cuMemPoolImportFromShareableHandle, (void **, void *, int, uint64_t), (void **pool, void *handle, int type, uint64_t flags),
+       (pool, handle, type, flags))
+SHARES(cuMemPoolExportPointer, (void *, address), (void *data, address a), (data, a))
+SHARES(cuMemPoolImportPointer, (address *, void *, void *), (address *a, void *pool, void *data), (a, pool, data))

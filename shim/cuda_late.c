@@ -87,9 +87,12 @@ static uint64_t map(void *area) {
   return address;
 }
 
+/* A stream that is captured gets no wait, which would become a part of the graph: its request enters at
+ * once. The gate does not know of every capture. */
 static bool put_wait(void *stream, uint64_t word, uint32_t n) {
   void *to = cuda_driver_handle(stream);
   if (!to) return false;
+  if (!cuda_runtime.markable(NULL, stream)) return true;
   if (to == LEGACY) to = NULL; /* what every driver takes for it */
   return driver.cuStreamWaitValue32(to, word, n, 0 /* CU_STREAM_WAIT_VALUE_GEQ */) == CUDA_SUCCESS;
 }

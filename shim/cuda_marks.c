@@ -4,6 +4,7 @@
 /* The CUDA driver as a gw_runtime: marks are events. */
 #include "cuda.h"
 #include "sys.h"
+#include "thread_end.h"
 
 #define EVENTS 128 /* more than the gate ever uses at once */
 
@@ -66,8 +67,14 @@ static void *per_thread_stream(void) { return (void *)((uintptr_t)&this_thread |
 
 void *cuda_stream(void *stream, void *if_null) {
   if (!stream) stream = if_null;
-  return stream == PER_THREAD ? per_thread_stream() : stream;
+  if (stream != PER_THREAD) return stream;
+  gw_thread_note();
+  return per_thread_stream();
 }
+
+/* The driver may have ended its part of this thread before, and a call then is not known to be safe. So
+ * nothing is asked, and the commands count as done a little too early. */
+void cuda_thread_ends(void) { gw_gone(&cuda_runtime, GW_ALL, per_thread_stream()); }
 
 void *cuda_driver_handle(void *stream) {
   if (((uintptr_t)stream & 3) != 3) return stream;

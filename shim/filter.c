@@ -33,6 +33,7 @@ struct filters {
 };
 
 static struct filters at_load;
+static uint32_t loaded; /* at_load is known */
 /* The process that has loaded the library, or the child of its fork. 0: its filters are not known
  * to permit all calls. */
 static long loaded_pid;
@@ -94,8 +95,11 @@ static bool inherited_permit(void) {
   return yes;
 }
 
+static void load(void);
+
 enum gw_filters gw_filters_now(void) {
   if (__atomic_load_n(&gw_ended, __ATOMIC_RELAXED)) return GW_INSTALLED;
+  load(); /* the constructor of another library has launched something */
   if (!same(own_filters(), at_load)) return GW_INSTALLED;
   return inherited_permit() ? GW_PERMITTED : GW_INHERITED;
 }
@@ -107,7 +111,9 @@ void gw_filters_forked(void) {
 static bool permitted(void) { return gw_filters_now() == GW_PERMITTED; }
 
 __attribute__((constructor)) static void load(void) {
+  if (__atomic_load_n(&loaded, __ATOMIC_ACQUIRE)) return;
   at_load = own_filters();
+  __atomic_store_n(&loaded, 1, __ATOMIC_RELEASE);
   gw_bias_may_call = permitted;
   if (!inherited_permit()) return; /* the first launch says so */
   loaded_pid = this_pid();

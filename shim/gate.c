@@ -9,6 +9,7 @@
 #include "activity.h"
 #include "bound.h"
 #include "class.h"
+#include "destroyed.h"
 #include "hook.h"
 #include "kfd.h"
 #include "late.h"
@@ -53,6 +54,26 @@ static void count_expired_lease(uint64_t lease) {
   gw_log("the lease of the closed gate has expired; going on");
 }
 
+/* A closed gate with its lease. */
+struct closed {
+  uint64_t lease, now;
+  bool valid; /* the lease has not expired */
+};
+
+/* Whether the gate is closed, at the moment of c->now. It holds launches only if c->valid. */
+static bool is_closed(struct closed *c) {
+  if (__atomic_load_n(&gw_shared.page.gate, __ATOMIC_ACQUIRE) != GW_GATE_CLOSED) return false;
+  c->lease = GW_READ(lease_ns);
+  c->now = gw_now();
+  c->valid = c->lease > c->now && c->lease - c->now <= GW_MAX_LEASE_NS;
+  return true;
+}
+
+static bool holds_launches(void) {
+  struct closed c;
+  return is_closed(&c) && c.valid;
+}
+
 /*
  * How long a held thread sleeps until it queries the marks again: an eighth of the time that it
  * has waited, so the daemon learns late by at most that part when the device is free.
@@ -71,23 +92,20 @@ static uint64_t drain_sleep(uint64_t waited) {
 static void wait_at_gate(gw_pass *p) {
   uint64_t began = 0;
   bool draining = true;
-  for (;;) {
-    uint32_t gate = __atomic_load_n(&gw_shared.page.gate, __ATOMIC_ACQUIRE);
-    if (gate != GW_GATE_CLOSED) break;
-    uint64_t lease = GW_READ(lease_ns), now = gw_now();
-    if (lease <= now || lease - now > GW_MAX_LEASE_NS) {
-      count_expired_lease(lease);
+  for (struct closed c; is_closed(&c);) {
+    if (!c.valid) {
+      count_expired_lease(c.lease);
       break;
     }
     if (__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || is_captured(p)) break;
     if (!began) {
-      began = now;
+      began = c.now;
       begin_hold(p);
       gw_bound_mark_all(p);
     }
     draining = draining && gw_bound_poll();
-    uint64_t until = draining ? gw_now() + drain_sleep(now - began) : lease;
-    long r = gw_futex_wait(&gw_shared.page.gate, GW_GATE_CLOSED, until < lease ? until : lease, 1);
+    uint64_t until = draining ? gw_now() + drain_sleep(c.now - began) : c.lease;
+    long r = gw_futex_wait(&gw_shared.page.gate, GW_GATE_CLOSED, until < c.lease ? until : c.lease, 1);
     if (r != 0 && r != -EINTR && r != -EAGAIN && r != -ETIMEDOUT) break;
   }
   if (!began) return;
@@ -118,7 +136,7 @@ bool gw_enter_slow(gw_pass *p) {
   gw_late_may_wait(); /* this thread may wait until commands are done */
   if (!ungated && !__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) && gw_page_attach(p->runtime->name) && !is_captured(p)) {
     do wait_at_gate(p);
-    while ((gw_bound_wait(p) | gw_class_wait(p)) && GW_READ(gate) == GW_GATE_CLOSED);
+    while ((gw_bound_wait(p) | gw_class_wait(p)) && holds_launches());
     ours = !is_captured(p);
     if (!ours) cancel(p);
   }
@@ -153,6 +171,12 @@ static void count(gw_pass *p, bool over) {
   gw_class_count(p, s);
 }
 
+/* What is done after every few launches. */
+static void check_now(void) {
+  gw_page_check(gw_now_coarse());
+  if (__atomic_load_n(&gw_act.destroyed, __ATOMIC_RELAXED)) gw_destroyed_poll();
+}
+
 static void leave(gw_pass *p, bool launched, bool over) {
   if (__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || !launched || is_captured(p)) {
     p->slot = -1;
@@ -168,12 +192,15 @@ static void leave(gw_pass *p, bool launched, bool over) {
   bool check = gw_act.launched % 4 == 0; /* reading the clock costs time here, and threads that wait check as well */
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
-  else if (check) gw_page_check(gw_now_coarse());
+  else if (check) check_now();
   if (mark) gw_bound_mark(&place);
 }
 
 void gw_leave(gw_pass *p, bool launched) { leave(p, launched, false); }
-void gw_leave_done(gw_pass *p, bool launched) { leave(p, launched, true); }
+void gw_leave_done(gw_pass *p, bool launched) {
+  leave(p, launched, true);
+  if (__atomic_load_n(&gw_act.destroyed, __ATOMIC_RELAXED)) gw_destroyed_waited();
+}
 
 /*
  * A ticket for all streams is a count of all commands. One for a single stream is a count of that
@@ -223,7 +250,11 @@ static void stream_reached(struct gw_stream *s, uint64_t ticket) {
 }
 
 void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
-  if (!ticket || !gw_page_attached()) return;
+  if (!gw_page_attached()) return;
+  if (!ticket) {
+    if (__atomic_load_n(&gw_act.destroyed, __ATOMIC_RELAXED)) gw_destroyed_waited();
+    return;
+  }
   gw_bias_lock(&gw_act.lock);
   if (stream != GW_ALL) {
     int at = gw_stream_find(rt, ctx, stream);
@@ -239,8 +270,9 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
   }
   if (GW_READ(bound)) gw_bound_measure();
   struct gw_bound_place unwaited = gw_unwaited_next(rt, ctx);
-  bool ring = gw_update();
+  bool ring = gw_update(), poll = gw_act.destroyed != 0;
   gw_bias_unlock(&gw_act.lock);
+  if (poll) gw_destroyed_waited();
   if (unwaited.entry && gw_unwaited_ask(&unwaited)) ring = true;
   if (ring) gw_page_ring();
   else gw_page_check(gw_now_coarse());
@@ -274,33 +306,50 @@ static void forget_streams(const struct gw_runtime *rt, void *ctx, void *stream,
 }
 
 void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
+  gw_capture_gone(rt, ctx, stream);
   gw_bound_forget(rt, ctx, stream);
   forget_streams(rt, ctx, stream, ~0ull);
 }
 
-uint64_t gw_suspend(const struct gw_runtime *rt, void *ctx) {
-  gw_bound_forget(rt, ctx, GW_ALL);
+void gw_gone(const struct gw_runtime *rt, void *ctx, void *stream) {
+  gw_capture_gone(rt, ctx, stream);
+  forget_streams(rt, ctx, stream, ~0ull);
+}
+
+/* With the lock held: from now on no thread uses the streams for a new mark. */
+static void set_dying(const struct gw_runtime *rt, void *ctx, void *stream) {
+  for (int slot; (slot = gw_stream_find(rt, ctx, stream)) >= 0;) {
+    gw_act.streams[slot].dying = true;
+    gw_act.streams[slot].unmarked = 0;
+  }
+}
+
+uint64_t gw_suspend(const struct gw_runtime *rt, void *ctx, void *stream) {
+  gw_bias_lock(&gw_act.lock);
+  if (stream != GW_ALL) set_dying(rt, ctx, stream);
+  gw_bias_unlock(&gw_act.lock);
+  gw_bound_forget(rt, ctx, stream);
   gw_bias_lock(&gw_act.lock);
   for (int w = 0; w < gw_stream_words(); w++) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
-      /* If the context lives on, the next mark is for all commands in flight. */
-      if (s->runtime == rt && (ctx == GW_ALL || s->ctx == ctx)) s->unmarked = (uint32_t)(s->launched - s->done);
+      if (s->runtime != rt || (ctx != GW_ALL && s->ctx != ctx) || (stream != GW_ALL && s->stream != stream) || s->dying) continue;
+      /* If the stream lives on, the next mark is for all commands in flight. One that was destroyed
+       * can get no other mark. */
+      if (!s->destroyed) s->unmarked = (uint32_t)(s->launched - s->done);
+      else gw_stream_free((int)(s - gw_act.streams));
     }
   }
   uint64_t ticket = gw_act.launched;
+  bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
+  if (ring) gw_page_ring();
   return ticket;
 }
 
-void gw_forget_before(const struct gw_runtime *rt, void *ctx, uint64_t ticket) { forget_streams(rt, ctx, GW_ALL, ticket); }
-
-void gw_capturing(int change) {
-  gw_bias_lock(&gw_act.lock);
-  uint32_t n = gw_captures;
-  if (change > 0 || n > 0) __atomic_store_n(&gw_captures, n + (uint32_t)change, __ATOMIC_SEQ_CST);
-  gw_write_flags();
-  gw_bias_unlock(&gw_act.lock);
+void gw_forget_before(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
+  if (stream == GW_ALL) gw_capture_gone(rt, ctx, GW_ALL);
+  forget_streams(rt, ctx, stream, ticket);
 }
 
 /* A child of fork has its own threads, no context, and nothing in flight. */
@@ -308,7 +357,7 @@ static void forked(void) {
   gw_filters_forked();
   gw_page_forked();
   gw_activity_forked();
-  gw_captures = 0;
+  gw_captures_forked();
   gw_kfd_forked();
   gw_hint_forked();
   gw_late_forked();
@@ -335,7 +384,5 @@ __attribute__((destructor)) static void unload(void) {
 
 /* For giveway_guard.h: whether the process is held now. */
 __attribute__((visibility("default"))) int giveway_closed(void) {
-  if (!gw_page_attached() || GW_READ(gate) != GW_GATE_CLOSED) return 0;
-  uint64_t lease = GW_READ(lease_ns), now = gw_now();
-  return lease > now && lease - now <= GW_MAX_LEASE_NS;
+  return gw_page_attached() && holds_launches();
 }

@@ -111,20 +111,28 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
 /* Whether all that the ticket of a single stream stands for is known to be done. */
 bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket);
 
-/* A stream was destroyed; with stream GW_ALL a context; with both GW_ALL every context. On
- * return all its marks are dropped and none is in use. */
+/* A stream is about to be destroyed, by a call that does not wait for its commands. A ctx of GW_ALL
+ * means any context that has the stream. On return no thread uses the stream for a mark. A capture of the
+ * stream ends only if the call succeeds: see gw_capture_gone. */
+void gw_destroying(const struct gw_runtime *rt, void *ctx, void *stream);
+
+/* The commands of a stream are done and it is about to be destroyed; with stream GW_ALL a context;
+ * with both GW_ALL every context. On return all its marks are dropped and none is in use. */
 void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream);
 
-/*
- * Around a call that may destroy a context, or with GW_ALL any context. gw_suspend drops all marks
- * of the context, but counts nothing as done. If the call has destroyed it, gw_forget_before
- * forgets the streams on which nothing was launched since: a new context may have its handle.
- */
-uint64_t gw_suspend(const struct gw_runtime *rt, void *ctx);
-void gw_forget_before(const struct gw_runtime *rt, void *ctx, uint64_t ticket);
+/* A stream was destroyed, and its commands are done. Calls nothing of the runtime. */
+void gw_gone(const struct gw_runtime *rt, void *ctx, void *stream);
 
-/* A capture begins (+1) or ends (-1) in the process. */
-void gw_capturing(int change);
+/*
+ * Around a call that may destroy a stream, with stream GW_ALL a context, or with both GW_ALL any
+ * context. gw_suspend drops all its marks, but counts nothing as done, except on streams that were
+ * destroyed before. If the call has destroyed it, gw_forget_before forgets the streams on which
+ * nothing was launched since: a new one may have its handle. A single stream is dying between the two:
+ * the call waits for its commands, and no thread calls the runtime about it. gw_forget_before is called
+ * then in any case.
+ */
+uint64_t gw_suspend(const struct gw_runtime *rt, void *ctx, void *stream);
+void gw_forget_before(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket);
 
 /* Gives the daemon a hint. Returns 0, or -1 without a daemon. */
 int gw_hint(uint32_t kind, int64_t value);

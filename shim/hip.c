@@ -24,6 +24,7 @@
 #include "hip_late.h"
 #include "hook.h"
 #include "sys.h"
+#include "thread_end.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -55,7 +56,6 @@ static void *real_function(struct gw_hook *hook) { return gw_hook_real(&gw_hip_l
 
 LIBRARY(hipGetDevice, (int *))
 LIBRARY(hipEventCreateWithFlags, (void **, uint32_t))
-LIBRARY(hipEventDestroy, (void *))
 LIBRARY(hipStreamIsCapturing, (void *, int *))
 LIBRARY(hipStreamGetPriority, (void *, int *))
 LIBRARY(hipPeekAtLastError, (void))
@@ -77,6 +77,7 @@ int gw_hip_own(int r) {
   HOOK(hipEventRecord_spt)                                                                                   \
   HOOK(hipEventRecordWithFlags)                                                                              \
   HOOK(hipEventQuery)                                                                                        \
+  HOOK(hipEventDestroy)                                                                                      \
   HOOK(hipEventSynchronize)                                                                                  \
   HOOK(hipStreamQuery)                                                                                       \
   HOOK(hipStreamQuery_spt)                                                                                   \
@@ -103,6 +104,10 @@ int gw_hip_own(int r) {
   HOOK(hipStreamWaitEvent_spt)                                                                               \
   HOOK(hipStreamWaitValue32)                                                                                 \
   HOOK(hipStreamWaitValue64)                                                                                 \
+  HOOK(hipStreamWriteValue32)                                                                                \
+  HOOK(hipStreamWriteValue64)                                                                                \
+  HOOK(hipSignalExternalSemaphoresAsync)                                                                     \
+  HOOK(hipWaitExternalSemaphoresAsync)                                                                       \
   HOOK(hipStreamDestroy)                                                                                     \
   HOOK(hipDeviceReset)                                                                                       \
   HOOK(hipGetProcAddress)                                                                                    \
@@ -118,14 +123,12 @@ static struct gw_hook hooks[];
 
 typedef int hipEventRecord_type(void *event, void *stream);
 typedef int hipEventQuery_type(void *event);
+typedef int hipEventDestroy_type(void *event);
 typedef int hipStreamQuery_type(void *stream);
-
-static uint64_t devices; /* one bit for each device seen so far, up to 64 */
 
 static void *context(void) {
   int device = 0;
   if (!hipGetDevice() || gw_hip_own(hipGetDevice()(&device)) != hipSuccess || device < 0) device = 0;
-  if (device < 64) __atomic_fetch_or(&devices, 1ull << device, __ATOMIC_RELAXED);
   return (void *)(uintptr_t)(device + 1);
 }
 
@@ -133,7 +136,9 @@ static THREAD long thread_marker; /* only its address is used */
 
 static void *key_of(void *stream) {
   if (stream == LEGACY) return NULL;
-  return stream == PER_THREAD ? (char *)&thread_marker + 1 : stream;
+  if (stream != PER_THREAD) return stream;
+  gw_thread_note();
+  return (char *)&thread_marker + 1;
 }
 
 /* NULL, and sets *foreign, for another thread's default stream. */
@@ -147,12 +152,11 @@ static void *handle_of(void *key, bool *foreign) {
 
 static void *per_thread(void *stream) { return stream == NULL || stream == LEGACY ? PER_THREAD : stream; }
 
-static gw_lock_t query_lock; /* held while an event is queried, a wait put on a stream, and while captures changes */
-static int captures;
+static gw_lock_t query_lock; /* held while an event is queried, a wait put on a stream, and while a capture is counted */
 
 bool gw_hip_lock_captures(void) {
   gw_lock(&query_lock);
-  if (captures == 0) return true;
+  if (!gw_capture_in_progress()) return true;
   gw_unlock(&query_lock);
   return false;
 }
@@ -164,24 +168,24 @@ static void *mark(void *ctx, void *key) {
   bool foreign;
   void *stream = handle_of(key, &foreign), *event = NULL;
   (void)ctx;
-  if (foreign || !hipEventCreateWithFlags() || !hipEventDestroy() || !REAL(hipEventRecord)) return NULL;
+  if (foreign || !hipEventCreateWithFlags() || !REAL(hipEventDestroy) || !REAL(hipEventRecord)) return NULL;
   if (gw_hip_own(hipEventCreateWithFlags()(&event, hipEventDisableTiming)) != hipSuccess) return NULL;
   if (gw_hip_own(REAL(hipEventRecord)(event, stream)) == hipSuccess) return event;
-  hipEventDestroy()(event); /* for example because the stream is of another device */
+  REAL(hipEventDestroy)(event); /* for example because the stream is of another device */
   return NULL;
 }
 
 static int reached(void *event) {
   int r = -1;
   gw_lock(&query_lock);
-  if (captures > 0) r = hipErrorNotReady; /* as far as is known: the end of the capture will show */
+  if (gw_capture_in_progress()) r = hipErrorNotReady; /* as far as is known: the end of the capture will show */
   else if (REAL(hipEventQuery)) r = gw_hip_own(REAL(hipEventQuery)(event));
   gw_unlock(&query_lock);
   return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
 }
 
 static void drop(void *event) {
-  if (hipEventDestroy()) hipEventDestroy()(event);
+  if (REAL(hipEventDestroy)) REAL(hipEventDestroy)(event);
 }
 
 static int markable(void *ctx, void *key) {
@@ -190,7 +194,7 @@ static int markable(void *ctx, void *key) {
   void *stream = handle_of(key, &foreign);
   (void)ctx;
   if (foreign) return 0;
-  if (__atomic_load_n(&captures, __ATOMIC_RELAXED) == 0 || !hipStreamIsCapturing()) return 1;
+  if (!gw_capture_in_progress() || !hipStreamIsCapturing()) return 1;
   return gw_hip_own(hipStreamIsCapturing()(stream, &status)) == hipSuccess && status == 0;
 }
 
@@ -200,7 +204,7 @@ static int idle(void *ctx, void *key) {
   int r = -1;
   if (foreign || ctx != context()) return -1;
   gw_lock(&query_lock);
-  if (captures == 0 && REAL(hipStreamQuery)) r = gw_hip_own(REAL(hipStreamQuery)(stream));
+  if (!gw_capture_in_progress() && REAL(hipStreamQuery)) r = gw_hip_own(REAL(hipStreamQuery)(stream));
   gw_unlock(&query_lock);
   return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
 }
@@ -243,6 +247,12 @@ static struct recorded find_recorded(void *event) {
   return event && r.event == event ? r : (struct recorded){0};
 }
 
+static void forget_recorded(void *event) {
+  gw_lock(&lock);
+  if (event && entry_of(event)->event == event) *entry_of(event) = (struct recorded){0};
+  gw_unlock(&lock);
+}
+
 static void event_done(void *event) {
   struct recorded r = find_recorded(event);
   if (r.event) gw_done(&gw_hip, r.ctx, r.key, r.ticket);
@@ -256,14 +266,13 @@ static void stream_waits(void *stream, void *event) {
   gw_class_waits(&gw_hip, context(), key_of(stream), r.ctx, r.key);
 }
 
-/* A stream is destroyed, or with GW_ALL a device reset. */
-static void forget(void *ctx, void *key) {
+/* A stream is about to be destroyed, or with GW_ALL a device reset. */
+static void forget_events(void *ctx, void *key) {
   gw_lock(&lock);
   for (size_t i = 0; i < COUNT(recorded); i++) {
     if (key == GW_ALL ? recorded[i].ctx == ctx : recorded[i].key == key) recorded[i].event = NULL;
   }
   gw_unlock(&lock);
-  gw_forget(&gw_hip, ctx, key);
 }
 
 /* The calls. If the runtime calls a hooked function itself, that call is not gated again. */
@@ -405,6 +414,11 @@ AROUND(hipStreamWaitValue32, (void *s, void *at, uint32_t value, uint32_t flags,
 AROUND(hipStreamWaitValue64, (void *s, void *at, uint64_t value, uint32_t flags, uint64_t mask), (s, at, value, flags, mask),
        stream_waits(s, NULL), )
 
+AROUND(hipWaitExternalSemaphoresAsync, (const void *list, const void *params, uint32_t n, void *s), (list, params, n, s),
+       stream_waits(s, NULL), )
+/* Another event may get its handle. */
+AROUND(hipEventDestroy, (void *event), (event), forget_recorded(event), )
+
 /* Calls that may wait until streams are done. */
 #define MAY_WAIT(name, parameters, arguments) AROUND(name, parameters, arguments, gw_late_may_wait(), )
 MAY_WAIT(hipFree, (void *p), (p))
@@ -415,17 +429,21 @@ MAY_WAIT(hipHostUnregister, (void *p), (p))
 MAY_WAIT(hipModuleUnload, (void *module), (module))
 MAY_WAIT(hipMemPoolDestroy, (void *pool), (pool))
 MAY_WAIT(hipMemPoolTrimTo, (void *pool, size_t n), (pool, n))
+/* Another thread or process may wait for these without a call. */
+MAY_WAIT(hipStreamWriteValue32, (void *s, void *at, uint32_t value, uint32_t flags), (s, at, value, flags))
+MAY_WAIT(hipStreamWriteValue64, (void *s, void *at, uint64_t value, uint32_t flags), (s, at, value, flags))
+MAY_WAIT(hipSignalExternalSemaphoresAsync, (const void *list, const void *params, uint32_t n, void *s), (list, params, n, s))
 /* Other processes wait for the event, by calls that are not seen here. */
 AROUND(hipIpcGetEventHandle, (void *handle, void *event), (handle, event), gw_late_disable(), )
 
 /* Captures. */
 
-static void change_captures(int change) {
+static void begin_capture(void *key) {
+  void *ctx = context();
   gw_lock(&query_lock);
-  captures += change;
-  if (captures < 0) captures = 0;
+  gw_capture_begin(&gw_hip, ctx, key);
   gw_unlock(&query_lock);
-  gw_capturing(change);
+  gw_capture_settle(&gw_hip); /* without the lock, which a query takes */
 }
 
 static bool is_capturing(void *stream) {
@@ -433,21 +451,21 @@ static bool is_capturing(void *stream) {
   return hipStreamIsCapturing() && gw_hip_own(hipStreamIsCapturing()(stream, &status)) == hipSuccess && status != 0;
 }
 
-#define BEGIN_CAPTURE(name, parameters, arguments)                                                           \
+#define BEGIN_CAPTURE(name, stream, parameters, arguments)                                                           \
   typedef int name##_type parameters;                                                                        \
   EXPORT int name parameters;                                                                                \
   int name parameters {                                                                                      \
     name##_type *real = REAL(name);                                                                          \
     if (!real) return hipErrorNotSupported;                                                                  \
     gw_late_may_wait();                                                                                      \
-    change_captures(1);                                                                                      \
+    begin_capture(key_of(stream));                                                                           \
     int r = real arguments;                                                                                  \
-    if (r != hipSuccess) change_captures(-1);                                                                \
+    if (r != hipSuccess) gw_capture_end(&gw_hip, GW_ALL, key_of(stream));                                    \
     return r;                                                                                                \
   }
-BEGIN_CAPTURE(hipStreamBeginCapture, (void *s, int mode), (s, mode))
-BEGIN_CAPTURE(hipStreamBeginCapture_spt, (void *s, int mode), (s, mode))
-BEGIN_CAPTURE(hipStreamBeginCaptureToGraph,
+BEGIN_CAPTURE(hipStreamBeginCapture, s, (void *s, int mode), (s, mode))
+BEGIN_CAPTURE(hipStreamBeginCapture_spt, per_thread(s), (void *s, int mode), (s, mode))
+BEGIN_CAPTURE(hipStreamBeginCaptureToGraph, s,
        (void *s, void *graph, const void *nodes, const void *edges, size_t n, int mode),
        (s, graph, nodes, edges, n, mode))
 
@@ -460,13 +478,17 @@ BEGIN_CAPTURE(hipStreamBeginCaptureToGraph,
     if (!real) return hipErrorNotSupported;                                                                  \
     bool was = is_capturing(stream);                                                                         \
     int r = real(s, graph);                                                                                  \
-    if (was && !is_capturing(stream)) change_captures(-1);                                                   \
+    if (was && !is_capturing(stream)) gw_capture_end(&gw_hip, GW_ALL, key_of(stream));                       \
     return r;                                                                                                \
   }
 END_CAPTURE(hipStreamEndCapture, s)
 END_CAPTURE(hipStreamEndCapture_spt, per_thread(s))
 
-/* Destruction. State is cleared before the call: after it the handle may be reused. */
+/*
+ * Destruction. hipStreamDestroy waits for the stream's commands (HostQueue::terminate in ROCm's clr),
+ * so they are done after it. Marks are dropped before it: a query of an event reads its stream
+ * (hipEventQuery), which must not be gone.
+ */
 
 typedef int hipStreamDestroy_type(void *s);
 EXPORT int hipStreamDestroy(void *s);
@@ -474,13 +496,13 @@ int hipStreamDestroy(void *s) {
   hipStreamDestroy_type *real = REAL(hipStreamDestroy);
   if (!real) return hipErrorNotSupported;
   if (s == NULL || s == LEGACY || s == PER_THREAD) return real(s); /* an error, which HIP reports */
-  if (__atomic_load_n(&captures, __ATOMIC_RELAXED) > 0 && is_capturing(s)) change_captures(-1);
   gw_late_may_wait();
-  uint64_t seen = __atomic_load_n(&devices, __ATOMIC_RELAXED);
-  for (uintptr_t i = 0; i < 64; i++) { /* the stream may be of another device than the current one */
-    if (seen >> i & 1) forget((void *)(i + 1), s);
-  }
-  return real(s);
+  forget_events(NULL, s);
+  uint64_t ticket = gw_suspend(&gw_hip, GW_ALL, s); /* it may be of another device than the current one */
+  int r = real(s);
+  if (r == hipSuccess) gw_capture_gone(&gw_hip, GW_ALL, s);
+  gw_forget_before(&gw_hip, GW_ALL, s, ticket);
+  return r;
 }
 
 typedef int hipDeviceReset_type(void);
@@ -489,7 +511,8 @@ int hipDeviceReset(void) {
   hipDeviceReset_type *real = REAL(hipDeviceReset);
   if (!real) return hipErrorNotSupported;
   gw_hip_late_forget(context());
-  forget(context(), GW_ALL);
+  forget_events(context(), GW_ALL);
+  gw_forget(&gw_hip, context(), GW_ALL);
   return real();
 }
 
@@ -523,10 +546,13 @@ static struct gw_hook hooks[] = {
 
 static void forked(void) {
   lock = query_lock = (gw_lock_t){0};
-  captures = 0;
   memset(recorded, 0, sizeof recorded);
   nested = 0;
 }
+
+/* The runtime has destroyed the thread's default stream before, by a destructor of C++, and has waited
+ * for its commands. Its functions must not be called on this thread any more. */
+static void thread_ends(void) { gw_gone(&gw_hip, GW_ALL, (char *)&thread_marker + 1); }
 
 struct gw_library gw_hip_library = {
     .stem = "libamdhip64",
@@ -534,4 +560,5 @@ struct gw_library gw_hip_library = {
     .hooks = hooks,
     .count = COUNT(hooks) - 1,
     .forked = forked,
+    .thread_ends = thread_ends,
 };

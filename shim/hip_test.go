@@ -29,6 +29,7 @@ func testHIP(b builder) {
 	}
 	t.Run("capture is not held", func(t *testing.T) { testHIPCapture(t, b.dir) })
 	t.Run("event recorded again", func(t *testing.T) { testHIPEventAgain(t, b.dir) })
+	t.Run("destroyed stream", func(t *testing.T) { testHIPDestroyed(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testHIPDeadDaemon(t, b.dir) })
 	t.Run("late entry", func(t *testing.T) { testHIPLate(t, b.dir) })
 	t.Run("stream classes", func(t *testing.T) { testHIPClasses(t, b.dir) })
@@ -171,5 +172,22 @@ func testHIPLate(t *testing.T, dir string) {
 				t.Logf("%d requests entered late, %v, %d early", c.LateRequests, c.LateFor, c.LateEarly)
 			})
 		}
+	}
+}
+
+// testHIPDestroyed: the commands of a stream are in flight until the call that destroys it, which
+// waits for them, returns. Those of a thread's default stream are done when the thread has ended.
+func testHIPDestroyed(t *testing.T, dir string) {
+	for _, n := range []uint32{0, 8} {
+		d := newDaemon(t, bound(n, 8))
+		p := start(t, d.Socket(), dir, "hip-linked", "destroyed", "3")
+		page := d.Page()
+		expectCounts(p, page, "destroying", 23, 20)
+		expectCounts(p, page, "destroyed", 23, 23)
+		p.expectOK()
+		p = start(t, d.Socket(), dir, "hip-linked", "ended", "3")
+		page = d.Page()
+		expectCounts(p, page, "ended", 3, 3)
+		p.expectOK()
 	}
 }

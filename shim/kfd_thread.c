@@ -10,16 +10,14 @@
 #include "kfd_thread.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "activity.h"
-#include "elf.h"
 #include "page.h"
 #include "sys.h"
+#include "thread.h"
 
 #define IDLE_CHECK_NS (5 * GW_SECOND_NS)
 #define RETRY_NS (500 * GW_MS_NS)       /* after the driver has refused a change */
@@ -71,43 +69,10 @@ static void *run(void *unused) {
   return unused;
 }
 
-/* These functions have been in different libraries, and an old program need not have loaded
- * them. */
-struct threads {
-  int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-  int (*detach)(pthread_t);
-  int (*attr_init)(pthread_attr_t *);
-  int (*attr_setstacksize)(pthread_attr_t *, size_t);
-  int (*attr_destroy)(pthread_attr_t *);
-};
-
-static bool find_threads(struct threads *t) {
-#define FIND(field) ((*(void **)&t->field = gw_elf_function_first("pthread_" #field)) != NULL)
-  return FIND(create) && FIND(detach) && FIND(attr_init) && FIND(attr_setstacksize) && FIND(attr_destroy);
-#undef FIND
-}
-
 void gw_kfd_start_thread(void) {
   uint32_t no = 0;
-  struct threads t;
   if (!__atomic_compare_exchange_n(&started, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  if (!find_threads(&t)) return;
-  sigset_t all, before;
-  sigfillset(&all); /* all but the C library's internal signals: setuid needs every thread to take one */
-  sigprocmask(SIG_SETMASK, &all, &before);
-  pthread_attr_t small;
-  pthread_t thread;
-  int r = t.attr_init(&small);
-  if (r == 0) {
-    r = t.attr_setstacksize(&small, STACK);
-    if (r == 0) r = t.create(&thread, &small, run, NULL);
-    t.attr_destroy(&small);
-  }
-  /* The program's thread variables may need a larger stack. */
-  if (r != 0) r = t.create(&thread, NULL, run, NULL);
-  if (r == 0) t.detach(thread);
-  sigprocmask(SIG_SETMASK, &before, NULL);
-  if (r != 0) __atomic_store_n(&started, 0, __ATOMIC_RELEASE);
+  if (!gw_thread_start(run, STACK)) __atomic_store_n(&started, 0, __ATOMIC_RELEASE);
 }
 
 void gw_kfd_thread_forked(void) { started = 0; }

@@ -119,7 +119,7 @@ static void stop(void) {
 }
 
 /* Without the lock. */
-static bool start_thread(void) { return atexit(stop) == 0 && gw_thread_start(run); }
+static bool start_thread(void) { return atexit(stop) == 0 && gw_thread_start(run, 0); }
 
 /* With the lock held: the area of a context, or a free one, or NULL. */
 static struct area *area_for(void *ctx) {
@@ -225,7 +225,7 @@ static struct area *decide(const struct gw_late_runtime *rt, void *ctx, uint64_t
 static uint32_t mode(void) {
   uint32_t m = GW_READ(late_entry);
   bool off = m > GW_LATE_ON || __atomic_load_n(&disabled, __ATOMIC_RELAXED) || __atomic_load_n(&exiting, __ATOMIC_RELAXED) ||
-             __atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || !gw_page_attached();
+             __atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || !gw_page_attached() || !gw_orders_hold();
   return off ? GW_LATE_OFF : m;
 }
 

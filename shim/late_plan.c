@@ -194,8 +194,8 @@ static void compare(struct gw_late_plan *p, struct gw_late_shape *s, uint64_t no
   int64_t median = more[GW_LATE_PAIRS / 2], least = more[GW_LATE_PAIRS / 10], most = more[GW_LATE_PAIRS - 1 - GW_LATE_PAIRS / 10];
   for (int i = 0; i < GW_LATE_PAIRS; i++) away[i] = more[i] > median ? more[i] - median : median - more[i];
   sort(away, GW_LATE_PAIRS);
-  /* Of 32 pairs the median varies by about half of the median deviation. Noise is as often on one
-   * side as on the other: a tail is one that is much longer towards slow. */
+  /* The standard error of the median of 32 pairs is about half of the median absolute deviation. Noise
+   * is symmetric, so a distribution that is much longer towards slow shows a cost of late entry. */
   int64_t noise = away[GW_LATE_PAIRS / 2];
   bool worse = median > tolerance + noise / 2 || most + least > 2 * (tolerance + noise);
   s->pairs = 0;

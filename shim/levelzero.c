@@ -73,8 +73,8 @@ static void ask(struct gw_ze_stream *s) {
   if (gw_ze_idle(s) == 1) gw_done(&gw_levelzero, handle, handle, ticket);
 }
 
-/* The program has waited for something of which it is not known what it tells. The runtime knows
- * which streams are idle. */
+/* The program has waited for an object that is not in the table, so it is not known which commands are
+ * done. The runtime knows which streams are idle. */
 static void ask_all(void) {
   if (gw_page_attached() && GW_READ(launched) != GW_READ(completed)) gw_ze_each(ask);
 }
@@ -223,9 +223,9 @@ GW_LEVELZERO_CALLS(CALL)
   int32_t function parameters {                                                                              \
     int32_t(*real) parameters = found;                                                                       \
     if (!real) return ZE_UNSUPPORTED;                                                                        \
-    if ((change) > 0) gw_ze_capturing(1);                                                                    \
+    if ((change) > 0) gw_capture_begin(&gw_levelzero, l, l);                                                 \
     int32_t result = real arguments;                                                                         \
-    if (((change) > 0) != (result == ZE_SUCCESS)) gw_ze_capturing(-1);                                       \
+    if (((change) > 0) != (result == ZE_SUCCESS)) gw_capture_end(&gw_levelzero, l, l);                       \
     return result;                                                                                           \
   }
 #define CAPTURE(name, change, parameters, arguments)                                                         \
@@ -271,7 +271,7 @@ AROUND(zeCommandListCreateImmediate,
 
 /* State is cleared before the call: after it the handle may be reused. */
 AROUND(zeCommandQueueDestroy, (void *q), (q), gw_ze_remove(q), )
-AROUND(zeCommandListDestroy, (void *l), (l), gw_ze_remove(l), )
+AROUND(zeCommandListDestroy, (void *l), (l), gw_capture_gone(&gw_levelzero, l, l); gw_ze_remove(l), )
 AROUND(zeContextDestroy, (void *context), (context), gw_ze_context_ends(context), )
 AROUND(zeEventDestroy, (void *event), (event), forget_event(event), )
 AROUND(zeFenceDestroy, (void *fence), (fence), forget_event(fence), )

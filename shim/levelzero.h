@@ -71,9 +71,6 @@ void gw_ze_remove(void *handle);
 /* Before a context is destroyed: frees the events for marks that were created in it. */
 void gw_ze_context_ends(void *context);
 
-/* Captures into graphs begin (+1) or end (-1). While there is one, nothing is held or marked. */
-void gw_ze_capturing(int change);
-
 /* Whether all commands of a stream are done: 1, 0, or negative if unknown, as of a list that other
  * threads use. */
 int gw_ze_idle(struct gw_ze_stream *s);

@@ -20,6 +20,7 @@
 
 #include <string.h>
 
+#include "capture.h"
 #include "sys.h"
 
 #define SETTLE_NS GW_SECOND_NS       /* for how long the end of a stream waits for the marks on it */
@@ -280,16 +281,10 @@ static void drop(void *dropped) {
   else set_state(m, DROPPED);
 }
 
-static uint32_t captures;
+/* While there is a capture, nothing is held or marked. */
 static int markable(void *ctx, void *handle) {
   (void)ctx, (void)handle;
-  return __atomic_load_n(&captures, __ATOMIC_SEQ_CST) == 0;
-}
-
-void gw_ze_capturing(int change) {
-  if (change < 0 && !__atomic_load_n(&captures, __ATOMIC_SEQ_CST)) return;
-  __atomic_fetch_add(&captures, (uint32_t)change, __ATOMIC_SEQ_CST);
-  gw_capturing(change);
+  return !gw_capture_in_progress();
 }
 
 static int idle(void *ctx, void *handle) {
@@ -351,5 +346,4 @@ void gw_ze_streams_forked(void) { /* the handles are the parent's */
   lock = (gw_lock_t){0};
   memset(streams, 0, sizeof streams);
   memset(marks, 0, sizeof marks);
-  captures = 0;
 }

@@ -120,6 +120,7 @@ static void event_done(void *event) {
   recorded[i].event = queue ? NULL : recorded[i].event;
   gw_unlock(&lock);
   if (queue) gw_done(&gw_opencl, queue, queue, ticket);
+  else gw_done(&gw_opencl, NULL, NULL, 0); /* it may be of a queue that the program has released */
 }
 
 static void forget_events_of(const void *queue) {
@@ -346,9 +347,6 @@ int32_t clWaitForEvents(uint32_t n, void *const *events) {
     before();                                                                                                \
     return real arguments;                                                                                   \
   }
-RELEASES(int32_t, clGetEventInfo, gw_opencl_waits, CL_INVALID_OPERATION,
-         (void *event, uint32_t what, size_t size, void *value, size_t *real_size),
-         (event, what, size, value, real_size))
 RELEASES(int32_t, clGetEventProfilingInfo, gw_opencl_waits, CL_INVALID_OPERATION,
          (void *event, uint32_t what, size_t size, void *value, size_t *real_size),
          (event, what, size, value, real_size))
@@ -357,6 +355,20 @@ RELEASES(int32_t, clSetEventCallback, gw_opencl_waits, CL_INVALID_OPERATION,
 RELEASES(int32_t, clReleaseMemObject, gw_opencl_may_wait, CL_INVALID_OPERATION, (void *memory), (memory))
 RELEASES(int32_t, clReleaseContext, gw_opencl_may_wait, CL_INVALID_OPERATION, (void *context), (context))
 RELEASES(void, clSVMFree, gw_opencl_may_wait, , (void *context, void *memory), (context, memory))
+
+typedef int32_t clGetEventInfo_type(void *event, uint32_t what, size_t size, void *value, size_t *real_size);
+EXPORT int32_t clGetEventInfo(void *event, uint32_t what, size_t size, void *value, size_t *real_size);
+int32_t clGetEventInfo(void *event, uint32_t what, size_t size, void *value, size_t *real_size) {
+  clGetEventInfo_type *real = REAL(clGetEventInfo);
+  int32_t status = 1;
+  if (!real) return CL_INVALID_OPERATION;
+  gw_opencl_waits();
+  int32_t r = real(event, what, size, value, real_size);
+  bool known = r == CL_SUCCESS && what == CL_EVENT_COMMAND_EXECUTION_STATUS && value && size >= sizeof status;
+  if (known) memcpy(&status, value, sizeof status);
+  if (status <= 0) gw_done(&gw_opencl, NULL, NULL, 0); /* as in event_done */
+  return r;
+}
 
 static int32_t real_clGetEventInfo(void *event, uint32_t what, size_t size, void *value, size_t *real_size) {
   clGetEventInfo_type *real = REAL(clGetEventInfo);
@@ -381,7 +393,7 @@ int32_t clReleaseCommandQueue(void *q) {
   gw_opencl_may_wait();
   if (release(q)) { /* before the call: after it the handle may be reused */
     forget_events_of(q);
-    gw_forget(&gw_opencl, q, q);
+    gw_destroying(&gw_opencl, q, q); /* the queue's commands run on */
   }
   return real(q);
 }

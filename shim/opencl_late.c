@@ -116,7 +116,7 @@ static void stop(void) {
 /* Starts the library's thread, once in a process. */
 static bool start_thread(void) {
   if (__atomic_exchange_n(&started, 1, __ATOMIC_SEQ_CST)) return true;
-  if (atexit(stop) == 0 && gw_thread_start(run)) return true;
+  if (atexit(stop) == 0 && gw_thread_start(run, 0)) return true;
   __atomic_store_n(&started, 0, __ATOMIC_SEQ_CST);
   return false;
 }

@@ -32,6 +32,7 @@ func testOpenCL(b builder) {
 		t.Run(how, func(t *testing.T) { testOpenCLResults(t, b.dir, how) })
 	}
 	t.Run("user event", func(t *testing.T) { testOpenCLUserEvent(t, b.dir) })
+	t.Run("released queue", func(t *testing.T) { testOpenCLReleased(t, b.dir) })
 	t.Run("extension", func(t *testing.T) { testOpenCLExtension(t, b.dir) })
 	t.Run("two programs", func(t *testing.T) { testOpenCLPair(t, b.dir) })
 	t.Run("drain", func(t *testing.T) { testOpenCLDrain(t, b.dir) })
@@ -95,6 +96,20 @@ func checksum(line string) string {
 	_, rest, _ := strings.Cut(line, "sum=")
 	s, _, _ := strings.Cut(rest, " ")
 	return s
+}
+
+// testOpenCLReleased: the commands of a queue that the program has released are in flight until they
+// are done.
+func testOpenCLReleased(t *testing.T, dir string) {
+	for _, n := range []uint32{0, 8} {
+		d := newDaemon(t, bound(n, 1))
+		p := start(t, d.Socket(), dir, "cl-linked", "released", "5")
+		page := d.Page()
+		expectCounts(p, page, "released", 1+5, 1)
+		expectCounts(p, page, "the event is reached", 1+5, 1+5)
+		expectCounts(p, page, "waited", 1+5+1, 1+5+1)
+		p.expectOK()
+	}
 }
 
 // testOpenCLUserEvent: commands that can begin only after later launches do not hang at the bound.

@@ -42,6 +42,14 @@ static long owner_pid;                              /* the process that opened t
 static uint64_t cookie;                             /* of conn: identifies the socket if its number was reused */
 static uint64_t next_check_ns, retry_ns = RETRY_NS; /* when to connect or to check conn next */
 
+#define COARSE_NS (20 * GW_MS_NS) /* the coarse clock may be behind by less than this */
+
+bool gw_orders_hold(void) {
+  if (GW_READ(abi) < 3) return true;
+  uint64_t lease = GW_READ(orders_lease_ns), now = gw_now_coarse();
+  return lease > now && lease - now <= GW_MAX_LEASE_NS + COARSE_NS;
+}
+
 /* The kernel hands out the lowest free descriptors, and some programs close all descriptors
  * that they do not know and reuse the numbers. So the library's descriptors are high. */
 static int move_fd_up(int fd) {
@@ -127,10 +135,10 @@ static bool is_doorbell(int fd) {
 static void log_failure(int reason) {
   switch (reason) {
   case GW_NO_DAEMON: gw_log("no daemon; running without giveway"); break;
-  case GW_STRANGER:
+  case GW_WRONG_USER:
     gw_log_always("the daemon's socket belongs to another user, neither root nor this one; running without giveway");
     break;
-  case GW_SILENT: gw_log("the daemon does not answer; running without giveway"); break;
+  case GW_TIMEOUT: gw_log("the daemon does not answer; running without giveway"); break;
   default: gw_log("the daemon refused a page, or sent one of an unknown version; running without giveway");
   }
 }
@@ -141,7 +149,7 @@ static void attach(const char *runtime) {
   int fd = gw_connect(runtime, fds);
   if (fd < 0) {
     /* A daemon that hangs costs 250 ms at each attempt. */
-    if (fd == GW_SILENT && retry_ns < MAX_RETRY_NS) retry_ns *= 2;
+    if (fd == GW_TIMEOUT && retry_ns < MAX_RETRY_NS) retry_ns *= 2;
     if (fd == GW_NO_DAEMON) retry_ns = RETRY_NS;
     log_failure(fd);
     return;

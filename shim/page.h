@@ -12,6 +12,14 @@
 extern uint32_t gw_attached;
 static inline bool gw_page_attached(void) { return __atomic_load_n(&gw_attached, __ATOMIC_ACQUIRE) != 0; }
 
+/*
+ * Whether the daemon's orders hold: the bound, stream classes, late entry and parking. A daemon that
+ * hangs or is stopped does not renew their lease, and the process then runs as without orders. Pages
+ * before version 3 have no such lease. To be asked only where an order is not zero, because it reads the
+ * clock. Not inline: launches without orders must not pay for its registers.
+ */
+bool gw_orders_hold(void);
+
 /* A futex: changes whenever a page is mapped or about to be unmapped. */
 extern uint32_t gw_page_changes;
 

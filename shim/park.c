@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "park.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,10 +12,10 @@
 
 #include "activity.h"
 #include "cuda.h"
-#include "elf.h"
 #include "page.h"
 #include "predict.h"
 #include "sys.h"
+#include "thread.h"
 
 /*
  * The parked kernel. It has one thread, which reports that it has begun and ends when the word
@@ -305,6 +304,7 @@ static void *run(void *unused) {
   for (;;) {
     uint32_t seq = read_expect_seq();
     uint64_t max_lead = gw_page_attached() ? GW_READ(lead_us) * 1000ull : 0, limit = GW_READ(max_park_us) * 1000ull;
+    if (max_lead && !gw_orders_hold()) max_lead = 0;
     if (max_lead > MAX_SLEEP_NS) max_lead = MAX_SLEEP_NS;
     if (limit > MAX_SLEEP_NS) limit = MAX_SLEEP_NS;
     /* So that a process that is never idle for long does not pay for it in every round. */
@@ -344,15 +344,7 @@ static void stop_parking(void) {
 static void start_thread(void) {
   uint32_t no = 0;
   if (!__atomic_compare_exchange_n(&started, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_elf_function_first("pthread_create");
-  int (*detach)(unsigned long) = gw_elf_function_first("pthread_detach");
-  if (!create || !detach || !find_driver() || atexit(stop_parking) != 0) return;
-  sigset_t all, before;
-  sigfillset(&all); /* by sigprocmask, which leaves the C library's signals: setuid needs every thread to take one */
-  sigprocmask(SIG_SETMASK, &all, &before);
-  unsigned long thread;
-  if (create(&thread, NULL, run, NULL) == 0) detach(thread);
-  sigprocmask(SIG_SETMASK, &before, NULL);
+  if (find_driver() && atexit(stop_parking) == 0) gw_thread_start(run, 0);
 }
 
 void cuda_park_expect(uint64_t at_ns) {

@@ -20,6 +20,7 @@ struct threads {
   int (*detach)(pthread_t);
   int (*attr_init)(pthread_attr_t *);
   int (*attr_destroy)(pthread_attr_t *);
+  int (*attr_setstacksize)(pthread_attr_t *, size_t);
   int (*attr_setinheritsched)(pthread_attr_t *, int);
   int (*attr_setschedpolicy)(pthread_attr_t *, int);
   int (*attr_setschedparam)(pthread_attr_t *, const struct sched_param *);
@@ -28,7 +29,7 @@ struct threads {
 
 static bool find_threads(struct threads *t) {
 #define FIND(field) ((*(void **)&t->field = gw_elf_function_first("pthread_" #field)) != NULL)
-  return FIND(create) && FIND(detach) && FIND(attr_init) && FIND(attr_destroy) && FIND(attr_setinheritsched) &&
+  return FIND(create) && FIND(detach) && FIND(attr_init) && FIND(attr_destroy) && FIND(attr_setstacksize) && FIND(attr_setinheritsched) &&
          FIND(attr_setschedpolicy) && FIND(attr_setschedparam) && FIND(attr_setaffinity_np);
 #undef FIND
 }
@@ -60,27 +61,32 @@ static bool choose(const struct threads *t, pthread_attr_t *attr) {
   return any;
 }
 
-static bool create(const struct threads *t, void *(*run)(void *)) {
-  pthread_t thread;
+/* Returns false if there is nothing to choose, or the system does not permit it. */
+static bool create_chosen(const struct threads *t, pthread_t *thread, void *(*run)(void *), size_t stack) {
   pthread_attr_t attr;
-  bool ok = false;
-  if (t->attr_init(&attr) == 0) {
-    ok = choose(t, &attr) && t->create(&thread, &attr, run, NULL) == 0;
-    t->attr_destroy(&attr);
-  }
-  /* There is nothing to choose, or the system does not permit it. */
-  if (!ok) ok = t->create(&thread, NULL, run, NULL) == 0;
+  if (t->attr_init(&attr) != 0) return false;
+  bool any = choose(t, &attr);
+  if (stack) any |= t->attr_setstacksize(&attr, stack) == 0;
+  bool ok = any && t->create(thread, &attr, run, NULL) == 0;
+  t->attr_destroy(&attr);
+  return ok;
+}
+
+static bool create(const struct threads *t, void *(*run)(void *), size_t stack) {
+  pthread_t thread;
+  bool ok = create_chosen(t, &thread, run, stack) || (stack && create_chosen(t, &thread, run, 0)) ||
+            t->create(&thread, NULL, run, NULL) == 0;
   if (ok) t->detach(thread);
   return ok;
 }
 
-bool gw_thread_start(void *(*run)(void *)) {
+bool gw_thread_start(void *(*run)(void *), size_t stack) {
   struct threads t;
   if (!find_threads(&t)) return false;
   sigset_t all, before;
   sigfillset(&all); /* by sigprocmask, which leaves the C library's signals: setuid needs every thread to take one */
   sigprocmask(SIG_SETMASK, &all, &before);
-  bool ok = create(&t, run);
+  bool ok = create(&t, run, stack);
   sigprocmask(SIG_SETMASK, &before, NULL);
   return ok;
 }

@@ -4,6 +4,7 @@
 #define GIVEWAY_THREAD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -17,8 +18,11 @@
  * compete with those to which the program has given priority. CPUs are inherited, unless there is
  * only one and the main thread has more: a program that pins each of its threads has kept that CPU
  * for its own thread, which may be busy all the time.
+ *
+ * stack is the size of its stack; 0: as the program's threads have. It is larger where the program's
+ * thread variables need more.
  */
-bool gw_thread_start(void *(*run)(void *));
+bool gw_thread_start(void *(*run)(void *), size_t stack);
 
 /* Whether the calling thread has a real-time policy: it may keep its CPU from the library's threads. */
 bool gw_thread_is_realtime(void);

@@ -13,7 +13,7 @@ struct gw_bound_place gw_unwaited_next(const struct gw_runtime *rt, void *ctx) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
       struct gw_stream *s = &gw_act.streams[i];
-      if (s->runtime != rt || (ctx != GW_ALL && s->ctx != ctx) || s->launched == s->done) continue;
+      if (s->runtime != rt || (ctx != GW_ALL && s->ctx != ctx) || s->launched == s->done || s->destroyed || s->dying) continue;
       if (s->seen_launched != s->launched) {
         s->seen_launched = s->launched;
         s->ask_after = FEW_WAITS;
@@ -32,7 +32,8 @@ struct gw_bound_place gw_unwaited_next(const struct gw_runtime *rt, void *ctx) {
 }
 
 bool gw_unwaited_ask(const struct gw_bound_place *at) {
-  bool idle = at->runtime->idle(at->ctx, at->stream) > 0;
+  /* The query would invalidate a capture of the stream: see gw_bound_mark. */
+  bool idle = !gw_capture_in_progress() && at->runtime->idle(at->ctx, at->stream) > 0;
   gw_bias_lock(&gw_act.lock);
   struct gw_stream *s = &gw_act.streams[at->slot];
   if (idle && s->generation == at->generation) gw_stream_done(s, at->seq);

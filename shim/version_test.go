@@ -9,11 +9,13 @@ import (
 	"github.com/giveway/giveway/internal/shim/pagetest"
 )
 
-// TestPageVersions: shims of version 1, of this version and of the next work with daemons of the release
-// with version 1, of this version and of the next, on a page of the highest version that both have.
+// TestPageVersions: shims of versions 1 and 2, of this version and of the next work with daemons of the
+// release with version 1, of version 2, of this version and of the next, on a page of the highest version
+// that both have.
 func TestPageVersions(t *testing.T) {
 	b := buildHarm(t)
-	first, next := b.ofVersion("first", 1), b.ofVersion("next", pageabi.Version+1)
+	first, last, next := b.ofVersion("first", 1), b.ofVersion("last", 2), b.ofVersion("next", pageabi.Version+1)
+	ofLast := func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: 1, Highest: 2}) }
 	future := pageabi.Versions{Lowest: pageabi.LowestVersion, Highest: pageabi.Version + 1}
 	for _, c := range []struct {
 		name, dir string
@@ -23,6 +25,11 @@ func TestPageVersions(t *testing.T) {
 		{"shim of version 1, released daemon", first.dir, (*pagetest.Daemon).Released, 1},
 		{"shim of version 1, this daemon", first.dir, func(*pagetest.Daemon) {}, 1},
 		{"shim of version 1, next daemon", first.dir, func(d *pagetest.Daemon) { d.Speak(future) }, 1},
+		{"shim of version 1, daemon of version 2", first.dir, ofLast, 1},
+		{"shim of version 2, released daemon", last.dir, (*pagetest.Daemon).Released, 1},
+		{"shim of version 2, this daemon", last.dir, func(*pagetest.Daemon) {}, 2},
+		{"shim of version 2, next daemon", last.dir, func(d *pagetest.Daemon) { d.Speak(future) }, 2},
+		{"this shim, daemon of version 2", b.dir, ofLast, 2},
 		{"this shim, daemon of version 1", b.dir, func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: 1, Highest: 1}) }, 1},
 		{"this shim, released daemon", b.dir, (*pagetest.Daemon).Released, 1},
 		{"this shim, this daemon", b.dir, func(*pagetest.Daemon) {}, pageabi.Version},

@@ -28,6 +28,16 @@ const (
 // pageShare divides the other pages among accounts.
 var pageShare = server.Share{All: maxPages - pagesForRoot, Each: 224}
 
+// Limits on what is reported of the pages of an account in one turn: as many hints, as many
+// finished requests, and as many requests that have begun or ended unmeasured. The pages of the
+// account share it equally, and what exceeds the share of a page is reported in the next turns.
+// A process can write to its page without end, and everything that is reported costs the loop
+// some microseconds.
+const (
+	maxReports = 1024
+	maxOpen    = 64 // requests of a process that count as open: the scheduler keeps the start of as many
+)
+
 // Backend implements hal.Backend, hal.Poller, hal.Sleeper and server.PageHost.
 type Backend struct {
 	uid       int // only processes of this user, or proc.Everyone
@@ -37,6 +47,7 @@ type Backend struct {
 	mu          sync.Mutex
 	host        hal.Host // nil before Start and after Close
 	connections []*connection
+	admitting   map[int]chan struct{} // by pid: closed when the process has its page, or was refused
 }
 
 // connection is a process that loaded the shim, with the page that it shares.
@@ -47,6 +58,7 @@ type connection struct {
 	gate     *Gate
 	handle   hal.QueueHandle
 	replaced bool // the process has a newer page
+	share    int  // of the account's maxReports
 
 	runtime      string        // that the process named when it connected; empty: none
 	inUse        bool          // it has used a runtime, so its gate has a device
@@ -73,7 +85,7 @@ func New(uid int) (*Backend, error) {
 		status.Close()
 		return nil, err
 	}
-	return &Backend{uid: uid, status: status, doorbells: doorbells}, nil
+	return &Backend{uid: uid, status: status, doorbells: doorbells, admitting: make(map[int]chan struct{})}, nil
 }
 
 // Name implements hal.Backend.
@@ -127,18 +139,11 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 	if err != nil {
 		return fds, nil, server.NotFound("read process %d: %w", v.PID, err)
 	}
-	b.mu.Lock()
-	host, err := b.host, b.refusal(v)
-	b.mu.Unlock()
+	host, admitted, err := b.beginAdmit(v)
 	if err != nil {
 		return fds, nil, err
 	}
-	host.ProcessFound(info) // it reads files, and Poll waits for b.mu
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.refusal(v); err != nil {
-		return fds, nil, err
-	}
+	defer admitted()
 	c := &connection{account: v.Account, pid: v.PID, priority: processPriority}
 	if slices.Contains(runtimes, v.Runtime) {
 		c.runtime = v.Runtime
@@ -150,7 +155,7 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 		c.page.Close()
 		return fds, nil, err
 	}
-	if err := b.connect(c, info); err != nil {
+	if err := b.connect(c, host, info, v); err != nil {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
@@ -161,6 +166,30 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.leave(c)
+	}, nil
+}
+
+// beginAdmit waits until no other page is made for the process, and checks that it may have one.
+// admitted ends that.
+func (b *Backend) beginAdmit(v server.ShimProcess) (host hal.Host, admitted func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.admitting[v.PID] != nil {
+		other := b.admitting[v.PID]
+		b.mu.Unlock()
+		<-other
+		b.mu.Lock()
+	}
+	if err := b.refusal(v); err != nil {
+		return nil, nil, err
+	}
+	done := make(chan struct{})
+	b.admitting[v.PID] = done
+	return b.host, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.admitting, v.PID)
+		close(done)
 	}, nil
 }
 
@@ -199,32 +228,56 @@ func (b *Backend) descriptors(p *shimpage.Page) (fds [3]int, err error) {
 }
 
 // connect offers the gate of a page. A process that has a page already, for example
-// because it called exec, is from now on read from the new page only. b.mu is held.
-func (b *Backend) connect(c *connection, info proc.Process) error {
-	if err := b.doorbells.Add(c.page); err != nil {
-		return err
-	}
+// because it called exec, is from now on read from the new page only.
+//
+// The daemon reads files of a process that it does not know, and the old page may have been the
+// only reason to know it. So the offer is made without b.mu, for which Poll waits.
+func (b *Backend) connect(c *connection, host hal.Host, info proc.Process, v server.ShimProcess) error {
+	b.mu.Lock()
 	for _, old := range b.connections {
 		if old.pid == info.PID && !old.replaced {
 			old.replaced = true
 			b.withdraw(old)
 		}
 	}
+	b.mu.Unlock()
 	c.gate = NewGate(c.page)
 	offer := hal.Offer{Process: info, Gate: true, Attach: c.gate.Attach, GateStats: c.stats}
 	if c.runtime != "" {
 		offer.Device, c.inUse = device(c.runtime), true
 	}
 	var err error
-	if c.handle, err = b.host.QueueFound(offer); err != nil {
-		b.doorbells.Remove(c.page)
+	if c.handle, err = host.QueueFound(offer); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err = b.refusal(v); err == nil { // others may have got the last pages meanwhile
+		err = b.doorbells.Add(c.page)
+	}
+	if err != nil {
+		b.withdraw(c)
 		return err
 	}
 	// Before the process has the page: without its bound it may launch all the work
 	// that it has before the next poll.
 	c.apply(c.handle.Process().Settings())
 	b.connections = append(b.connections, c)
+	b.divide(c.account)
 	return nil
+}
+
+// divide divides maxReports among the pages of an account. b.mu is held.
+func (b *Backend) divide(account uint32) {
+	var pages []*connection
+	for _, c := range b.connections {
+		if c.account == account {
+			pages = append(pages, c)
+		}
+	}
+	for _, c := range pages {
+		c.share = max(1, maxReports/len(pages))
+	}
 }
 
 // leave ends a connection. A second call has no effect. b.mu is held.
@@ -234,6 +287,7 @@ func (b *Backend) leave(c *connection) {
 		return
 	}
 	b.connections = slices.Delete(b.connections, i, i+1)
+	b.divide(c.account)
 	b.doorbells.Remove(c.page)
 	c.page.Close()
 	if !c.replaced {
@@ -270,7 +324,7 @@ func (c *connection) poll(now sched.Time, f hal.Facts) {
 		c.handle.SetDevice(device(runtime))
 	}
 	p := c.handle.Process()
-	c.page.Hints(func(h shimpage.Hint) {
+	c.page.SomeHints(c.share, func(h shimpage.Hint) {
 		if h.Kind != shimpage.HintBegin && h.Kind != shimpage.HintEnd { // read as requests below
 			f.Hint(p, uint32(h.Kind), h.Value)
 		}
@@ -325,20 +379,26 @@ func (c *connection) runtimeOf(used uint32) string {
 
 // reportRequests reports the requests that are over and those that have begun.
 func (c *connection) reportRequests(now sched.Time, p hal.Process, open uint32, f hal.Facts) {
-	const maxOpen = 1024
 	clock := pageabi.Now()
-	c.page.Requests(func(r shimpage.Request) {
+	c.page.SomeRequests(c.share, func(r shimpage.Request) {
 		if c.openRequests > 0 {
 			c.openRequests--
 		}
 		ago := time.Duration(clock - min(r.Begin+uint64(r.Duration), clock))
 		f.RequestFinished(p, r.Duration, max(now.Add(-ago), 1))
 	})
-	for ; c.openRequests < min(open, maxOpen); c.openRequests++ {
-		f.RequestStarted(p)
-	}
-	for ; c.openRequests > open; c.openRequests-- { // it ended while its time was not measured
-		f.RequestFinished(p, 0, 0)
+	open = min(open, maxOpen)
+	for range c.share {
+		switch {
+		case c.openRequests < open:
+			c.openRequests++
+			f.RequestStarted(p)
+		case c.openRequests > open: // it ended while its time was not measured
+			c.openRequests--
+			f.RequestFinished(p, 0, 0)
+		default:
+			return
+		}
 	}
 }
 

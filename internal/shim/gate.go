@@ -4,7 +4,8 @@
 //
 // A gate is level 1 on any device: what has been launched finishes. It is only memory,
 // so nothing here waits for a driver, and a closed gate has a lease: if the daemon
-// stops renewing it, the library opens the gate by itself.
+// stops renewing it, the library opens the gate by itself. So have the other orders on
+// the page.
 package shim
 
 import (
@@ -52,9 +53,10 @@ type standingBound struct {
 // NewGate returns the gate of a page, which stays the caller's.
 func NewGate(p *shimpage.Page) *Gate { return &Gate{page: p} }
 
-// Renew renews the leases of the gate and of stopped hardware queues.
+// Renew renews the leases of the gate, of the orders and of stopped hardware queues.
 func (g *Gate) Renew() {
 	g.page.RenewGateLease(lease)
+	g.page.RenewOrdersLease(shimpage.OrdersLease)
 	g.page.RenewQueueLease(queueLease)
 }
 

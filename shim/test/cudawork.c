@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -237,8 +238,9 @@ static void all_launches(void) {
   void *s, *params[] = {&n, &p, &d};
   struct {
     U shape[7];
-    void *stream;
-  } config = {{0}, NULL};
+    void *stream, *attributes;
+    U count;
+  } config = {{0}, NULL, NULL, 0};
   MUST(create(&s, 1));
   config.stream = s;
   MUST(cu.cuLaunchCooperativeKernel(digit, 1, 2, 3, 4, 5, 6, 7, s, params));
@@ -657,25 +659,30 @@ static void threads(int n) {
   MUST(cu.cuCtxSynchronize());
 }
 
-/* One thread's default stream is busy until a line is read; another thread's is not. */
+/* One thread's default stream is busy until a line is read; another thread's is not. The thread lives
+ * until then: the work of one that has ended counts as done. */
 static uint64_t until_line;
-static void *busy(void *arg) {
-  (void)arg;
+static void *busy(void *launched) {
   MUST(launch(spin, (ptr)&until_line, 0, NULL));
+  MUST(sem_post(launched));
+  while (!__atomic_load_n(&until_line, __ATOMIC_ACQUIRE)) usleep(1000);
   return NULL;
 }
 static void own_streams(int n) {
   pthread_t t;
   char line[8];
   ptr p = word();
-  MUST(pthread_create(&t, NULL, busy, NULL));
-  MUST(pthread_join(t, NULL));
+  sem_t launched;
+  MUST(sem_init(&launched, 0, 0));
+  MUST(pthread_create(&t, NULL, busy, &launched));
+  MUST(sem_wait(&launched));
   for (int i = 0; i < n; i++) MUST(put(p, i, NULL));
   MUST(cu.cuStreamSynchronize(NULL));
   printf("done %d\n", n);
   fflush(stdout);
   if (!fgets(line, sizeof line, stdin)) exit(1);
   __atomic_store_n(&until_line, 1, __ATOMIC_RELEASE);
+  MUST(pthread_join(t, NULL));
   MUST(cu.cuCtxSynchronize());
 }
 

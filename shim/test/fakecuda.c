@@ -48,6 +48,7 @@ struct graph {
 struct stream {
   uint64_t alive;
   int used, blocking, priority;
+  void *ctx;
   struct op *ops[OPS];
   uint64_t given, done;
   uint64_t waits[STREAMS]; /* for events of other streams, from the next op on */
@@ -111,22 +112,29 @@ static void *work(void *arg) {
 
 static CUstream open_stream(int at, int blocking) {
   pthread_t t;
-  for (; at < STREAMS && streams[at].used; at++) {}
+  for (; at < STREAMS && (streams[at].used || streams[at].given != streams[at].done); at++) {}
   if (at == STREAMS) die("no more streams");
   CUstream s = &streams[at];
   uint64_t n = s->given; /* its thread still exists, if it ever did */
   int has_thread = s->alive != 0;
-  if (n != s->done) die("a stream is used again before its work is done");
   *s = (struct stream){.alive = ALIVE, .used = 1, .blocking = blocking, .given = n, .done = n};
   if (!has_thread) pthread_create(&t, NULL, work, s);
   return s;
+}
+
+static pthread_key_t own_key;
+static int has_own_key;
+static CUstream open_own(void) {
+  own = open_stream(1, 1);
+  if (has_own_key) pthread_setspecific(own_key, own);
+  return own;
 }
 
 static CUstream stream_for(CUstream s, int own_default) {
   if (!s) s = (CUstream)(own_default ? 2ul : 1ul);
   if (s == (CUstream)1) return streams[0].used ? &streams[0] : open_stream(0, 0);
   if (!streams[0].used) open_stream(0, 0);
-  if (s == (CUstream)2) return own ? own : (own = open_stream(1, 1));
+  if (s == (CUstream)2) return own ? own : open_own();
   if (s->alive != ALIVE || !s->used) die("no such stream");
   return s;
 }
@@ -155,7 +163,7 @@ static void join(CUstream s, struct op *op) {
   memcpy(op->after, s->waits, sizeof op->after);
   for (int i = 0; i < STREAMS; i++) {
     int waits = s == &streams[0] ? streams[i].blocking : s->blocking && i == 0;
-    if (waits && streams[i].used && op->after[i] < streams[i].given) op->after[i] = streams[i].given;
+    if (waits && op->after[i] < streams[i].given) op->after[i] = streams[i].given;
   }
   memset(s->waits, 0, sizeof s->waits);
 }
@@ -266,10 +274,26 @@ static struct op set(ptr to, uint64_t value, size_t n, size_t width) {
   int name##suffix params { enum { O = 1 }; body }
 #define GIVE(stream, wait, op) return give(stream, O, wait, op);
 
+struct attribute {
+  int id;
+  CUevent event;
+  char rest[56];
+};
 struct config {
   unsigned shape[7];
   CUstream stream;
+  struct attribute *attributes;
+  unsigned count;
 };
+static int record(CUevent e, CUstream stream, int own_default);
+/* Launches, and records an event where an attribute says so: 12 is that of a completed launch. */
+static int launch_with(const struct config *c, struct op op, int own_default) {
+  int r = give(c->stream, own_default, 0, op);
+  for (unsigned i = 0; r == OK && i < c->count; i++) {
+    if (c->attributes[i].id == 12) r = record(c->attributes[i].event, c->stream, own_default);
+  }
+  return r;
+}
 
 /* The only kernel that comes as PTX: it waits for a word of host memory. The fake device takes
  * some time to switch to it, as real ones do. */
@@ -419,7 +443,7 @@ TWO(cuStreamWaitValue32_v2, _ptsz, (CUstream s, ptr p, unsigned value, unsigned 
 TWO(cuLaunchKernel, _ptsz, (LAUNCH, void **extra), if (f == (void *)run_park) return launch_park(s, params); SHAPE_IS_RIGHT if (extra) return INVALID; GIVE(s, 0, kernel(f, params)))
 TWO(cuLaunchCooperativeKernel, _ptsz, (LAUNCH), SHAPE_IS_RIGHT GIVE(s, 0, kernel(f, params)))
 TWO(cuLaunchKernelEx, _ptsz, (struct config * c, void *f, void **params, void **extra),
-    if (extra) return INVALID; GIVE(c->stream, 0, kernel(f, params)))
+    if (extra) return INVALID; return launch_with(c, kernel(f, params), O);)
 TWO(cuLaunchHostFunc, _ptsz, (CUstream s, void *f, void *data), GIVE(s, 0, ((struct op){.run = run_host, .fn = f, .data = data})))
 TWO(cuLaunchHostFunc_v2, _ptsz, (CUstream s, void *f, void *data, unsigned mode),
     if (mode != 1) return INVALID; GIVE(s, 0, ((struct op){.run = run_host, .fn = f, .data = data})))
@@ -480,7 +504,28 @@ TWO(cuMemcpyBatchAsync_v2, _ptsz, (ptr *to, ptr *from, size_t *n, size_t count, 
 TWO(cuMemAllocAsync, _ptsz, (ptr * p, size_t n, CUstream s), (void)s; (void)O; *p = (ptr)calloc(1, n); return OK;)
 TWO(cuMemFreeAsync, _ptsz, (ptr p, CUstream s), (void)s; (void)p; (void)O; return OK;)
 
-int cuInit(unsigned flags) { return (int)flags; }
+/* With the lock held. A capture that began on the stream ends, and the others that it includes. */
+static void close_stream(CUstream s) {
+  struct graph *g = s->origin ? s->graph : NULL;
+  for (int i = 0; g && i < STREAMS; i++) {
+    if (streams[i].graph == g) streams[i].graph = NULL;
+  }
+  graphs[s - streams] = s->graph = NULL;
+  s->used = s->origin = 0;
+}
+/* The default stream of a thread ends with it, and its work is done all the same. */
+static void thread_ends(void *s) {
+  pthread_mutex_lock(&lock);
+  close_stream(s);
+  pthread_mutex_unlock(&lock);
+  own = NULL;
+}
+static void create_own_key(void) { has_own_key = pthread_key_create(&own_key, thread_ends) == 0; }
+int cuInit(unsigned flags) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, create_own_key);
+  return (int)flags;
+}
 int cuMemAlloc_v2(ptr *p, size_t n) { return *p = allocate(n, DEVICE, 0), OK; }
 int cuMemAllocManaged(ptr *p, size_t n, unsigned flags) { return *p = allocate(n, DEVICE, 1), flags == 1 ? OK : INVALID; }
 int cuMemHostAlloc(void **p, size_t n, unsigned flags) { return *p = (void *)allocate(n, HOST, 0), (int)flags; }
@@ -507,6 +552,7 @@ int cuThreadExchangeStreamCaptureMode(int *mode) {
 int cuStreamCreate(CUstream *s, unsigned flags) {
   pthread_mutex_lock(&lock);
   *s = open_stream(1, !(flags & 1));
+  (*s)->ctx = current;
   pthread_mutex_unlock(&lock);
   return OK;
 }
@@ -521,10 +567,11 @@ TWO(cuStreamGetPriority, _ptsz, (CUstream stream, int *priority), {
   pthread_mutex_unlock(&lock);
   return OK;
 })
+/* As in the real driver it does not wait. The handle is used again when the stream's work is done. */
 int cuStreamDestroy_v2(CUstream s) {
   pthread_mutex_lock(&lock);
-  wait_for(s, s->given); /* so that the stream is not reused too early; the real driver does not wait */
-  s->used = 0;
+  if (s->alive != ALIVE || !s->used) die("no such stream");
+  close_stream(s);
   pthread_mutex_unlock(&lock);
   return OK;
 }
@@ -595,6 +642,11 @@ int cuCtxDestroy_v2(void *ctx) {
   for (int i = 0; i < 64; i++) {
     if (registered[i].ctx == ctx) registered[i].from = 0;
   }
+  for (int i = 1; i < STREAMS; i++) { /* its streams end with it */
+    if (!streams[i].used || streams[i].ctx != ctx) continue;
+    wait_for(&streams[i], streams[i].given);
+    close_stream(&streams[i]);
+  }
   pthread_mutex_unlock(&lock);
   if (current == ctx) current = &context;
   return OK;
@@ -631,6 +683,16 @@ int cuGreenCtxDestroy(void *green) {
   cuCtxDestroy_v2(green);
   return cuDevicePrimaryCtxRelease_v2(0);
 }
+/* Behind the work of all streams of a context: here of the first busy one. */
+int cuCtxRecordEvent(void *ctx, CUevent e) {
+  CUstream busy = NULL;
+  pthread_mutex_lock(&lock);
+  for (int i = STREAMS - 1; i > 0; i--) {
+    if (streams[i].used && streams[i].ctx == ctx && streams[i].given != streams[i].done) busy = &streams[i];
+  }
+  pthread_mutex_unlock(&lock);
+  return busy ? record(e, busy, 0) : INVALID;
+}
 TWO(cuEventRecord, _ptsz, (CUevent e, CUstream s), return record(e, s, O);)
 TWO(cuEventRecordWithFlags, _ptsz, (CUevent e, CUstream s, unsigned flags), (void)flags; return record(e, s, O);)
 static int event_wait(CUevent e, int query) {
@@ -655,12 +717,16 @@ TWO(cuStreamWaitEvent, _ptsz, (CUstream stream, CUevent e, unsigned flags), {
 })
 
 /* Captures. */
+static void (*when_asked)(void *); /* called when a stream was asked whether it is captured */
+void fakeWhenAsked(void (*f)(void *)) { __atomic_store_n(&when_asked, f, __ATOMIC_SEQ_CST); }
 TWO(cuStreamIsCapturing, _ptsz, (CUstream stream, int *status), {
   pthread_mutex_lock(&lock);
   CUstream s = stream_for(stream, O);
   *status = !s->graph ? 0 : s->graph->spoilt ? 2 : 1;
   int r = implicit(s) ? IMPLICIT : OK;
   pthread_mutex_unlock(&lock);
+  void (*f)(void *) = __atomic_load_n(&when_asked, __ATOMIC_SEQ_CST);
+  if (f) f(stream);
   return r;
 })
 TWO(cuStreamBeginCapture_v2, _ptsz, (CUstream stream, int mode), {
@@ -697,6 +763,16 @@ int cuGraphInstantiateWithFlags(CUgraph *exec, CUgraph graph, unsigned long long
   return *exec = graph, (int)flags;
 }
 
+/* Sharing with other processes, which there are none of here. */
+struct ipc_handle {
+  char bytes[64];
+};
+int cuIpcOpenEventHandle(void **event, struct ipc_handle handle) { return *event = NULL, handle.bytes[0]; }
+int cuIpcOpenMemHandle_v2(ptr *p, struct ipc_handle handle, unsigned flags) { return *p = 0, handle.bytes[63] + (int)flags; }
+int cuMemImportFromShareableHandle(uint64_t *to, void *handle, int type) { return *to = 0, handle ? type : INVALID; }
+int cuMemPoolExportToShareableHandle(void *handle, void *pool, int type, uint64_t flags) { return pool || !handle ? INVALID : type + (int)flags; }
+int cuMemPoolExportPointer(void *data, ptr p) { return data && !p ? OK : INVALID; }
+
 /* For the tests. */
 int fakeEvents(void) {
   int n = 0;
@@ -705,6 +781,7 @@ int fakeEvents(void) {
   pthread_mutex_unlock(&lock);
   return n;
 }
+int fakeBeginCapture(CUstream s, int mode) { return cuStreamBeginCapture_v2(s, mode); }
 int fakeGraphNodes(CUgraph g) { return g->count; }
 void fakeParks(uint64_t *ended, uint64_t *late) {
   *ended = __atomic_load_n(&parks, __ATOMIC_RELAXED);

@@ -45,6 +45,7 @@ struct stream {
   struct op *graph[OPS];
   int in_graph;
   pthread_t capturer;
+  int dying, destroyed;
   pthread_cond_t more; /* something was given to the stream */
 };
 
@@ -122,6 +123,7 @@ static int put(void *handle, struct op like) {
   *op = like;
   pthread_mutex_lock(&lock);
   struct stream *s = stream_of(handle);
+  if (s->dying) abort(); /* ROCm is freeing it */
   if (s->capturing && !op->never_captured) {
     s->graph[s->in_graph++] = op;
     pthread_mutex_unlock(&lock);
@@ -263,7 +265,9 @@ int hipStreamGetPriority(void *s, int *priority) {
 }
 int hipStreamDestroy(void *s) {
   pthread_mutex_lock(&lock);
-  drain(s); /* the entry stays in use, so that a later use of the handle is detected */
+  ((struct stream *)s)->dying = 1;
+  drain(s); /* as ROCm does; the entry stays in use, so that a later use of the handle is detected */
+  ((struct stream *)s)->destroyed = 1;
   pthread_mutex_unlock(&lock);
   return OK;
 }
@@ -272,6 +276,15 @@ int hipStreamSynchronize(void *s) {
   int r = spoils() ? CAPTURE_UNSUPPORTED : drain(stream_of(s));
   pthread_mutex_unlock(&lock);
   return r;
+}
+int hipStreamQuery(void *handle) {
+  pthread_mutex_lock(&lock);
+  struct stream *s = stream_of(handle);
+  int r = s->done < s->given ? NOT_READY : OK;
+  if (s->dying) abort();
+  if (s->capturing) s->capturing = 2, r = CAPTURE_SPOILT;
+  pthread_mutex_unlock(&lock);
+  return remember(r);
 }
 int hipDeviceSynchronize(void) {
   pthread_mutex_lock(&lock);
@@ -303,6 +316,7 @@ int hipEventQuery(void *event) {
   struct event *e = event;
   pthread_mutex_lock(&lock);
   int r = OK;
+  if (e->stream && e->stream->destroyed) abort(); /* ROCm reads the stream, whose memory is free */
   if (e->stream && e->stream->capturing) {
     e->stream->capturing = 2;
     r = CAPTURE_SPOILT;

@@ -40,7 +40,9 @@ static void *run(void *arg) {
       case 1: gw_done(&runtime, ctx, GW_ALL, gw_ticket(&runtime, ctx, GW_ALL)); break;
       case 2: gw_forget(&runtime, ctx, stream); break;
       case 3: rand_r(&seed) % 20 ? (void)0 : gw_forget(&runtime, ctx, GW_ALL); break;
-      case 4: gw_capturing(+1), gw_capturing(-1); break;
+      case 4: gw_capture_begin(&runtime, ctx, stream), gw_capture_end(&runtime, ctx, stream); break;
+      case 6: gw_destroying(&runtime, GW_ALL, stream); break;
+      case 7: gw_forget_before(&runtime, ctx, stream, gw_suspend(&runtime, ctx, stream)); break;
       case 5: gw_hint(GW_HINT_BEGIN + (uint32_t)rand_r(&seed) % 2, rand_r(&seed) % 100); break;
     }
   }
@@ -57,7 +59,7 @@ int main(void) {
   gw_forget(&runtime, GW_ALL, GW_ALL);
   struct gw_activity *a = &gw_act;
   if (a->launched == 0 || a->launched != a->completed || a->untracked || a->exempt || a->held || a->entering || a->ready ||
-      a->marks_set || marks) {
+      a->marks_set || marks || a->destroyed || a->more || gw_captures) {
     printf("launched %lu, completed %lu, untracked %lu, exempt %lu, held %u, entering %u, ready %d, marks %u and %d\n",
            a->launched, a->completed, a->untracked, a->exempt, a->held, a->entering, a->ready, a->marks_set, marks);
     return 1;

@@ -10,6 +10,8 @@
  *     hipwork again N      an event of a busy stream, recorded again in another stream
  *     hipwork steps N      kernels in order, with a line for each
  *     hipwork requests N   requests whose end the program learns in five ways
+ *     hipwork destroyed N  destroys a stream while its kernel runs
+ *     hipwork ended N      threads that end without a wait
  *     hipwork unseen N     captures that the shim does not see, beside requests and on their stream
  *
  * A command that is lost, run twice or out of order changes the results. Built twice, like
@@ -360,17 +362,67 @@ static int unseen(uint64_t n) {
   return finish("unseen", x, want);
 }
 
+static int over;
+static void until_over(uint64_t k) {
+  (void)k;
+  while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) pause_us(100);
+}
+static void say(const char *line) {
+  printf("%s\n", line);
+  getchar();
+}
+static void *destroy(void *stream) {
+  MUST(hipStreamDestroy(stream));
+  return NULL;
+}
+static int destroyed(uint64_t n) {
+  void *stream, *other;
+  pthread_t thread;
+  MUST(hipStreamCreate(&stream));
+  MUST(hipStreamCreate(&other));
+  for (uint64_t k = 0; k < n; k++) launch(until_over, k, stream);
+  MUST(pthread_create(&thread, NULL, destroy, stream));
+  pause_us(50000);
+  for (uint64_t k = 0; k < 20; k++) { /* the stream that is being destroyed is not asked, nor marked */
+    launch(x_step, k, other);
+    MUST(hipStreamSynchronize(other));
+  }
+  say("destroying");
+  __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+  MUST(pthread_join(thread, NULL));
+  say("destroyed");
+  return finish("destroyed", 0, 0);
+}
+
+/* Threads that end without a wait for what they have put on their default streams. */
+static void *launch_on_own(void *unused) {
+  uint64_t k = 0;
+  void *args[] = {&k};
+  MUST(hipLaunchKernel_spt((void *)x_step, one, one, args, 0, NULL));
+  return unused;
+}
+static int ended(uint64_t n) {
+  pthread_t thread;
+  for (uint64_t i = 0; i < n; i++) {
+    MUST(pthread_create(&thread, NULL, launch_on_own, NULL));
+    MUST(pthread_join(thread, NULL));
+  }
+  pause_us(50000);
+  say("ended");
+  return finish("ended", 0, 0);
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
     int (*run)(uint64_t);
   } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
                {"later", later}, {"again", again},     {"steps", steps},
-               {"requests", requests}, {"unseen", unseen}, {"classes", classes}};
+               {"requests", requests}, {"destroyed", destroyed}, {"ended", ended}, {"unseen", unseen}, {"classes", classes}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|unseen|classes N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|destroyed|ended|unseen|classes N\n"), 2;
 }

@@ -44,8 +44,9 @@ static long counted_wait(uint32_t *word, uint32_t value, uint64_t until_ns, int 
   return refuse_futexes ? -EPERM : gw_futex_wait(word, value, until_ns, shared);
 }
 static int counted_atexit(void (*f)(void)) { return (void)f, exits_made++, 0; }
-bool gw_thread_start(void *(*f)(void *)) {
+bool gw_thread_start(void *(*f)(void *), size_t stack) {
   pthread_t t;
+  (void)stack;
   threads_made++;
   return pthread_create(&t, NULL, f, NULL) == 0 && pthread_detach(t) == 0;
 }

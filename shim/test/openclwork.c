@@ -7,6 +7,7 @@
  *     openclwork endless (requests until it reads a line)
  *     openclwork mixed ROUNDS
  *     openclwork user COMMANDS
+ *     openclwork released COMMANDS (on a queue that it releases before they run)
  *     openclwork polled REQUESTS
  *     openclwork callback REQUESTS
  *     openclwork watched REQUESTS
@@ -270,6 +271,33 @@ static int user(uint32_t commands) {
   return report("user", since);
 }
 
+static void pause_here(const char *line) {
+  printf("%s\n", line);
+  getchar();
+}
+static int released(uint32_t commands) {
+  void *q = queue(0), *other = queue(0), *data = buffer(), *more = buffer(), *go, *last;
+  int32_t r;
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  go = clCreateUserEvent(context, &r), must(r, "clCreateUserEvent");
+  double since = now();
+  for (uint32_t k = 0; k < commands; k++) {
+    step(q, data, k, 10, k == 0 ? 1 : 0, k == 0 ? &go : NULL, k + 1 == commands ? &last : NULL);
+    expect_step(k, 10);
+  }
+  must(clReleaseCommandQueue(q), "clReleaseCommandQueue");
+  pause_here("released");
+  must(clSetUserEventStatus(go, 0), "clSetUserEventStatus");
+  must(clWaitForEvents(1, &last), "clWaitForEvents");
+  usleep(50000); /* the shim's own mark is behind that event */
+  must(clWaitForEvents(1, &last), "clWaitForEvents");
+  pause_here("the event is reached");
+  must(clEnqueueWriteBuffer(other, more, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  pause_here("waited");
+  must(clEnqueueReadBuffer(other, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+  return report("released", since);
+}
+
 static void set(void *event, int32_t status, void *done) {
   (void)event, (void)status;
   __atomic_store_n((int *)done, 1, __ATOMIC_RELEASE);
@@ -413,7 +441,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
   if (argc > 1 && strcmp(argv[1], "endless") == 0) return begin(), paced(0, 200, 0);
-  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|watched|leave|extension|beside N ...\n"), 2;
+  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|released|polled|callback|watched|leave|extension|beside N ...\n"), 2;
   begin();
   if (strcmp(argv[1], "chain") == 0 && argc > 3) {
     return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
@@ -423,6 +451,7 @@ int main(int argc, char **argv) {
   }
   if (strcmp(argv[1], "mixed") == 0) return mixed(n);
   if (strcmp(argv[1], "user") == 0) return user(n);
+  if (strcmp(argv[1], "released") == 0) return released(n);
   if (strcmp(argv[1], "polled") == 0) return asked(n, 0);
   if (strcmp(argv[1], "callback") == 0) return asked(n, 1);
   if (strcmp(argv[1], "watched") == 0) return watched(n);

@@ -30,6 +30,9 @@ static void point(void) {
   for (auto &words : pointed) {
     for (void *&word : words) word = &word;
   }
+#ifdef CUDA
+  pointed[0][6] = nullptr; /* cuLaunchKernelEx: a launch without attributes */
+#endif
 }
 
 /* An argument, or a word of the memory it points to. */

@@ -77,7 +77,8 @@ int main(void) {
   say("destroyed the green context");
 
   check(cuCtxCreate_v2(&other, 0, 0));
-  launch_quick(second); /* in another context now */
+  check(cuStreamCreate(&second, 1)); /* in another context now, with the handle of a stream that has ended */
+  launch_quick(second);
   check(cuCtxSetCurrent(primary));
   __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
   while (!__atomic_load_n(&ended, __ATOMIC_ACQUIRE)) usleep(100);

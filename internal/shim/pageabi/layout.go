@@ -10,7 +10,7 @@ import "sync/atomic"
 // Constants of shim/abi.h. Its comments say what each one means.
 const (
 	LowestVersion = 1          // GW_ABI_LOWEST
-	Version       = 2          // GW_ABI: the highest
+	Version       = 3          // GW_ABI: the highest
 	Magic         = 0x59575647 // GW_MAGIC
 	DoorbellFlags = 0x0c02     // GW_DOORBELL_FLAGS
 	PageSize      = 4096       // GW_PAGE_SIZE
@@ -148,7 +148,8 @@ type Page struct {
 	QueueLease    atomic.Uint64             `c:"queue_lease_ns"`
 	QueueSeq      atomic.Uint32             `c:"queue_seq"`
 	QueuePriority atomic.Uint32             `c:"queue_priority"`
-	_             [12]atomic.Uint32         `c:"reserved3"`
+	OrdersLease   atomic.Uint64             `c:"orders_lease_ns"`
+	_             [10]atomic.Uint32         `c:"reserved3"`
 	StopGPUs      [GPUEntries]atomic.Uint32 `c:"stop_gpus"`
 
 	// Written by the process.

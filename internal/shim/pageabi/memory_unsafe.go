@@ -5,6 +5,7 @@ package pageabi
 import (
 	"encoding/binary"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -26,10 +27,56 @@ func Wait(word *atomic.Uint32, value uint32, d time.Duration) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
-// WakeAll wakes every thread, of any process, that waits on the word.
+// wakeAtOnce is how many threads WakeAll itself wakes. Each takes the kernel some microseconds, and
+// the caller is the daemon's loop: a process can have thousands of threads that wait.
+const wakeAtOnce = 16
+
+// WakeAll wakes every thread, of any process, that waits on the word: the first few before it
+// returns, and any others on another goroutine. The word may be unmapped meanwhile.
 func WakeAll(word *atomic.Uint32) {
+	if wake(word, wakeAtOnce) == wakeAtOnce {
+		wakeRest(word)
+	}
+}
+
+// waking has the words whose threads a goroutine wakes, and whether it is to do so once more.
+var waking = struct {
+	sync.Mutex
+	again map[*atomic.Uint32]bool
+}{again: make(map[*atomic.Uint32]bool)}
+
+// wakeRest wakes all threads that wait on the word, on a goroutine. A word has one at most.
+func wakeRest(word *atomic.Uint32) {
+	waking.Lock()
+	defer waking.Unlock()
+	if _, busy := waking.again[word]; busy {
+		waking.again[word] = true
+		return
+	}
+	waking.again[word] = false
+	go func() {
+		for again := true; again; {
+			// One call: a loop of smaller ones would not end while threads come back to wait.
+			wake(word, math.MaxInt32)
+			waking.Lock()
+			if again = waking.again[word]; again {
+				waking.again[word] = false
+			} else {
+				delete(waking.again, word)
+			}
+			waking.Unlock()
+		}
+	}()
+}
+
+// wake wakes at most n threads that wait on the word and returns how many those were.
+func wake(word *atomic.Uint32, n int) int {
 	const futexWake = 1 // FUTEX_WAKE, not private: the waiters are in another process
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32, 0, 0, 0)
+	woken, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, uintptr(n), 0, 0, 0)
+	if errno != 0 {
+		return 0 // the word is not mapped any more
+	}
+	return int(woken)
 }
 
 // one is the value written to an eventfd, in the machine's byte order.

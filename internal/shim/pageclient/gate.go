@@ -215,5 +215,15 @@ func (p *Page) boundReached() bool {
 		return false
 	}
 	bound := uint64(p.conn.page.Bound.Load())
-	return bound != 0 && p.launched-p.completed >= bound+p.slack
+	return bound != 0 && ordersHold(p.conn.page) && p.launched-p.completed >= bound+p.slack
+}
+
+// ordersHold reports whether the lease of the daemon's orders is valid. A page before version 3 has
+// no such lease.
+func ordersHold(g *pageabi.Page) bool {
+	if g.ABI.Load() < 3 {
+		return true
+	}
+	lease, now := g.OrdersLease.Load(), pageabi.Now()
+	return lease > now && lease-now <= pageabi.MaxLeaseNS
 }

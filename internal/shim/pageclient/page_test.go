@@ -293,6 +293,20 @@ func TestBoundLimitsCommandsInFlight(t *testing.T) {
 	}
 }
 
+// TestBoundEndsWithItsLease: a daemon that hangs does not bound a process.
+func TestBoundEndsWithItsLease(t *testing.T) {
+	d, p, theirs := newPair(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
+	d.HangWhile(func() {
+		time.Sleep(pagetest.Lease + 50*time.Millisecond)
+		for range 8 {
+			p.launch()
+		}
+	})
+	if c := theirs.Counters(); c.Launched != 8 || c.Overruns != 0 {
+		t.Errorf("%d launched, %d overruns; want 8 and 0", c.Launched, c.Overruns)
+	}
+}
+
 // TestLaterDaemonGetsState: a daemon that starts later gets the hints that hold, the open
 // requests and the commands in flight.
 func TestLaterDaemonGetsState(t *testing.T) {

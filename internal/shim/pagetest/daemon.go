@@ -149,6 +149,7 @@ func (d *Daemon) sendPage(conn *net.UnixConn, answer string, version uint32) {
 		return
 	}
 	d.prepare(page)
+	page.RenewOrdersLease(Lease)
 	d.mu.Lock()
 	d.pages = append(d.pages, page)
 	d.mu.Unlock()
@@ -185,6 +186,7 @@ func (d *Daemon) renewLeases() {
 		d.mu.Lock()
 		for _, p := range d.pages {
 			p.RenewGateLease(Lease)
+			p.RenewOrdersLease(Lease)
 			p.RenewQueueLease(Lease)
 		}
 		d.mu.Unlock()

@@ -32,22 +32,27 @@ func firstUnread(read, count, size uint64) uint64 {
 	return read
 }
 
-// advance returns the range of entries of a ring that have not been read yet, and counts
-// them as read.
-func (p *Page) advance(count func(*pageabi.Page) uint64, read *uint64, size uint64) (from, to uint64) {
+// advance returns the range of entries of a ring that have not been read yet, the oldest of them
+// if there are more than limit, and counts them as read.
+func (p *Page) advance(count func(*pageabi.Page) uint64, read *uint64, size, limit uint64) (from, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return 0, 0
 	}
 	to = count(p.page)
-	from, *read = firstUnread(*read, to, size), to
+	from = firstUnread(*read, to, size)
+	to = from + min(to-from, limit)
+	*read = to
 	return from, to
 }
 
 // Hints calls f with the hints given since the last call, but at most the newest 32.
-func (p *Page) Hints(f func(Hint)) {
-	from, to := p.advance(func(g *pageabi.Page) uint64 { return g.Hints.Load() }, &p.hints, pageabi.HintEntries)
+func (p *Page) Hints(f func(Hint)) { p.SomeHints(pageabi.HintEntries, f) }
+
+// SomeHints is Hints for at most limit hints. The next call returns the others.
+func (p *Page) SomeHints(limit int, f func(Hint)) {
+	from, to := p.advance(func(g *pageabi.Page) uint64 { return g.Hints.Load() }, &p.hints, pageabi.HintEntries, uint64(limit))
 	for i := from; i != to; i++ {
 		if h, ok := p.hint(i); ok {
 			f(h)
@@ -74,8 +79,11 @@ func (p *Page) hint(i uint64) (h Hint, ok bool) {
 
 // Requests calls f with the requests that ended since the last call, but at most the newest
 // 64.
-func (p *Page) Requests(f func(Request)) {
-	from, to := p.advance(func(g *pageabi.Page) uint64 { return g.Requests.Load() }, &p.requests, pageabi.RequestEntries)
+func (p *Page) Requests(f func(Request)) { p.SomeRequests(pageabi.RequestEntries, f) }
+
+// SomeRequests is Requests for at most limit requests. The next call returns the others.
+func (p *Page) SomeRequests(limit int, f func(Request)) {
+	from, to := p.advance(func(g *pageabi.Page) uint64 { return g.Requests.Load() }, &p.requests, pageabi.RequestEntries, uint64(limit))
 	for i := from; i != to; i++ {
 		if r, ok := p.request(i); ok {
 			f(r)

@@ -79,6 +79,7 @@ type Page struct {
 
 	held      bool         // the gate is closed
 	gateLease uint64       // when the gate's lease ends
+	orders    uint64       // when the lease of the orders ends
 	queues    queueRequest // the requests for the process's own queues
 	acked     uint32       // value of the doorbell word at the last AckDoorbell
 	hints     uint64       // number of hints read so far
@@ -154,6 +155,7 @@ func (p *Page) Close() {
 	p.page.Watch.Store(0)
 	p.page.LateEntry.Store(pageabi.LateOff)
 	p.page.StreamClasses.Store(0)
+	p.page.OrdersLease.Store(0)
 	p.page = nil
 	_ = p.memory.close()
 	_ = unix.Close(p.doorbell)
@@ -211,6 +213,27 @@ func (p *Page) release() {
 	pageabi.WakeAll(&p.page.Gate)
 }
 
+// OrdersLease is how long orders hold without a renewal: the bound, parking, late entry and stream
+// classes. Each setter renews the lease before it writes its order.
+const OrdersLease = 500 * time.Millisecond
+
+// RenewOrdersLease renews the lease of the orders if less than three quarters of it are left. A
+// page before version 3 has no such lease: its orders hold until the connection ends.
+func (p *Page) RenewOrdersLease(lease time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil && p.orders < pageabi.Now()+uint64(lease)*3/4 {
+		p.renewOrders(lease)
+	}
+}
+
+func (p *Page) renewOrders(lease time.Duration) {
+	if p.version >= 3 {
+		p.orders = leaseEnd(lease)
+		p.page.OrdersLease.Store(p.orders)
+	}
+}
+
 // SetBound sets how many commands may be in flight, and after how many commands the shim
 // sets a mark to learn what is done. A bound of zero is no bound; with a batch of zero the
 // shim chooses. It returns false if the page is closed.
@@ -220,6 +243,7 @@ func (p *Page) SetBound(bound, batch uint32) bool {
 	if p.page == nil {
 		return false
 	}
+	p.renewOrders(OrdersLease)
 	p.page.Batch.Store(batch)
 	p.page.Bound.Store(bound)
 	return true
@@ -275,6 +299,7 @@ func (p *Page) SetParking(lead, limit time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
+		p.renewOrders(OrdersLease)
 		p.page.MaxPark.Store(uint32(limit.Microseconds()))
 		p.page.Lead.Store(uint32(lead.Microseconds()))
 	}
@@ -286,6 +311,7 @@ func (p *Page) SetLateEntry(e LateEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil && p.version >= 2 {
+		p.renewOrders(OrdersLease)
 		p.page.LateEntry.Store(uint32(e))
 	}
 }
@@ -302,6 +328,7 @@ func (p *Page) SetStreamClasses(on bool) {
 	if on {
 		value = 1
 	}
+	p.renewOrders(OrdersLease)
 	p.page.StreamClasses.Store(value)
 }
 

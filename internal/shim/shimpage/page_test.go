@@ -1,6 +1,7 @@
 package shimpage_test
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -130,6 +131,47 @@ func TestLeaseIsLimited(t *testing.T) {
 	}
 	if left := process.Page.Lease.Load() - pageabi.Now(); left > pageabi.MaxLeaseNS {
 		t.Errorf("the lease ends in %v, want at most %v", time.Duration(left), time.Duration(pageabi.MaxLeaseNS))
+	}
+}
+
+// TestOrdersHaveALease: every order renews the lease of all orders, Close ends it, and a page before
+// version 3 has none.
+func TestOrdersHaveALease(t *testing.T) {
+	for name, set := range map[string]func(*shimpage.Page){
+		"bound":          func(p *shimpage.Page) { p.SetBound(4, 2) },
+		"parking":        func(p *shimpage.Page) { p.SetParking(time.Millisecond, time.Millisecond) },
+		"late entry":     func(p *shimpage.Page) { p.SetLateEntry(shimpage.LateOn) },
+		"stream classes": func(p *shimpage.Page) { p.SetStreamClasses(true) },
+		"renewal":        func(p *shimpage.Page) { p.RenewOrdersLease(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, process := newPair(t)
+			set(p)
+			left := process.Page.OrdersLease.Load() - pageabi.Now()
+			if left == 0 || left > pageabi.MaxLeaseNS {
+				t.Errorf("the lease ends in %v, want at most %v", time.Duration(left), time.Duration(pageabi.MaxLeaseNS))
+			}
+			p.Close()
+			if lease := process.Page.OrdersLease.Load(); lease != 0 {
+				t.Errorf("the lease of a closed page is %d, want 0", lease)
+			}
+		})
+	}
+	old, err := shimpage.NewPageOf(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	old.SetBound(4, 2)
+	fd, doorbell, err := old.Descriptors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer unix.Close(doorbell)
+	lease := make([]byte, 8)
+	if _, err := unix.Pread(fd, lease, 2064); err != nil || !bytes.Equal(lease, make([]byte, 8)) {
+		t.Errorf("a page of version 2 has the lease %v, %v; want zero", lease, err)
 	}
 }
 
