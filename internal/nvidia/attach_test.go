@@ -2,6 +2,8 @@ package nvidia
 
 import (
 	"errors"
+	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,19 +103,32 @@ func TestAttachClaimsOnlyWhatItProved(t *testing.T) {
 }
 
 // TestStopThatCannotBeRolledBackIsPartial: the driver fails to disable the channels of a group, and
-// then to enable them, so that some may be disabled. If it permits neither, none is.
+// then to enable them, so that some may be disabled. If it permits neither, none is. Only a group
+// that cannot be looked up either is gone.
 func TestStopThatCannotBeRolledBackIsPartial(t *testing.T) {
-	for status, want := range map[nvrm.Status]sched.Outcome{
-		nvrm.ErrTimeout: sched.Partial, nvrm.ErrInsufficientPermissions: sched.Unsupported, nvrm.ErrInvalidClient: sched.Gone,
+	for _, tt := range []struct {
+		status nvrm.Status
+		freed  bool
+		want   sched.Outcome
+	}{
+		{nvrm.ErrTimeout, false, sched.Partial},
+		{nvrm.ErrInsufficientPermissions, false, sched.Unsupported},
+		{nvrm.ErrInvalidClient, true, sched.Gone},
+		{nvrm.ErrInvalidChannel, true, sched.Gone},
+		{nvrm.ErrObjectNotFound, false, sched.Partial}, // the subdevice
+		{nvrm.ErrInvalidChannel, false, sched.Partial},
 	} {
 		h := newHarness(t)
 		q, err := h.Attach(h.Open())
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.RM().Inject(nvrmtest.Control(nvrmtest.DisableChannels), nvrmtest.Fault{Status: status})
-		if err := q.(hal.Interrupter).Interrupt(); hal.Outcome(err) != want {
-			t.Errorf("%v: got %v, outcome %v; want %v", status, err, hal.Outcome(err), want)
+		h.RM().Inject(nvrmtest.Control(nvrmtest.DisableChannels), nvrmtest.Fault{Status: tt.status})
+		if tt.freed {
+			h.RM().Inject(nvrmtest.Control(nvrmtest.GetHandleInfo), nvrmtest.Fault{Status: nvrm.ErrObjectNotFound})
+		}
+		if err := q.(hal.Interrupter).Interrupt(); hal.Outcome(err) != tt.want {
+			t.Errorf("%v, group freed %v: got %v, outcome %v; want %v", tt.status, tt.freed, err, hal.Outcome(err), tt.want)
 		}
 	}
 }
@@ -156,6 +171,42 @@ func TestLeftoverSliceIsNotRestored(t *testing.T) {
 		g := group{file: p.File.Copy(), Client: p.Client, Handle: p.Compute.Group, Subdevice: p.Subdevice, Found: tt.earlier}
 		if _, err := g.attach(); g.Found != tt.want || err != nil {
 			t.Errorf("slice %v, earlier %v: got %v, %v; want %v", tt.slice, tt.earlier, g.Found, err, tt.want)
+		}
+	}
+}
+
+// TestTransientErrors checks which answers to a trial call may be others later. EPERM and ENOTTY are
+// those of sandboxes that filter the driver's calls.
+func TestTransientErrors(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nvrm.ErrBusyRetry, true},
+		{nvrm.ErrTimeout, true},
+		{nvrm.ErrNoMemory, true},
+		{nvrm.ErrNotSupported, false},
+		{nvrm.ErrInsufficientPermissions, false},
+		{nvrm.ErrInvalidArgument, false},
+		{nvrm.ErrInvalidObjectHandle, false},
+		{syscall.EINTR, true},
+		{syscall.EAGAIN, true},
+		{syscall.EBUSY, true},
+		{syscall.ETIMEDOUT, true},
+		{syscall.ENOMEM, true},
+		{syscall.EIO, true},
+		{syscall.EPERM, false},
+		{syscall.ENOTTY, false},
+		{syscall.EINVAL, false},
+		{errNoChannels, false},
+	} {
+		err := classify(fmt.Errorf("set slice: %w", c.err))
+		if got := isTransient(err); got != c.want {
+			t.Errorf("%v: transient %v, want %v", c.err, got, c.want)
+		}
+		gone := errors.Is(err, hal.ErrGone)
+		if supported, left := isSupported(err); supported || (left != nil) != (c.want || gone) {
+			t.Errorf("%v: supported %v, error %v", c.err, supported, left)
 		}
 	}
 }

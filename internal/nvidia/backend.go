@@ -80,10 +80,13 @@ type groupName struct {
 
 func nameOf(g *discover.Group) groupName { return groupName{g.Process.PID, g.Process.Start, g.Key} }
 
-// arrival is a group that can be controlled when it has not changed for settleTime.
+// arrival is a group that can be controlled when it has not changed for settleTime, or has
+// changed for maxSettleTime.
 type arrival struct {
 	group *discover.Group
 	due   time.Time
+	last  time.Time     // due is not later, however often the group changes
+	wait  time.Duration // before the next attempt, after one that the driver refused for now
 }
 
 // queue is a group that was offered and accepted.
@@ -109,7 +112,13 @@ type restoration struct {
 // settleTime is how long a group must be unchanged before it is controlled. CUDA sets the
 // slice itself while it makes a context. A group that was attached before that, and
 // restored afterwards, was left with half its slice (seen on an H200).
-const settleTime = 250 * time.Millisecond
+//
+// A process that changes its group all the time would never be controlled, so that ends after
+// maxSettleTime.
+const (
+	settleTime    = 250 * time.Millisecond
+	maxSettleTime = 2 * time.Second
+)
 
 // New returns a backend that is not started.
 func New(cfg Config) *Backend {
@@ -156,12 +165,24 @@ func (b *Backend) discover(ctx context.Context) error {
 		b.log.Warn("NVIDIA driver is unknown and its self-test failed: nothing is changed", "version", s.Version, "error", s.selfTest)
 	}
 	c := b.cfg.discover()
-	c.Ignore = b.host.IsGuardian
+	c.Ignore, c.Slice = b.host.IsGuardian, b.sliceOf
 	w, err := discover.Watch(ctx, c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watch, b.watchErr = w, err
 	return err
+}
+
+// sliceOf returns the slice that was set for a group; zero: none was, or a call is under way.
+func (b *Backend) sliceOf(p proc.ID, key discover.Key) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name := groupName{p.PID, p.Start, key}
+	i := slices.IndexFunc(b.queues, func(q *queue) bool { return q.name == name && q.group != nil })
+	if i < 0 {
+		return 0
+	}
+	return time.Duration(b.queues[i].group.set.Load())
 }
 
 // run handles the events of discovery until ctx is done.

@@ -18,9 +18,10 @@ import (
 const (
 	defaultSlice = 2048 * time.Microsecond // of a compute group, as CUDA sets it
 	minSlice     = time.Microsecond        // zero acts alike
-	// minSharedSlice is well above what two groups need to make progress in turn. A group
-	// that is switched in spends its first 31 us on that.
+	// minSharedSlice is well above what two groups need to make progress in turn: a group makes
+	// none in the first 40 us after it was switched in.
 	minSharedSlice = 200 * time.Microsecond
+	switchTime     = 165 * time.Microsecond
 	stopTime       = 800 * time.Microsecond
 )
 
@@ -28,7 +29,7 @@ const (
 func deviceInfo(uuid, model string, index int) hal.Info {
 	return hal.Info{
 		Device: sched.Device{
-			ID: sched.DeviceID(uuid), Slice: defaultSlice, MinSharedSlice: minSharedSlice, StopTime: stopTime,
+			ID: sched.DeviceID(uuid), Slice: defaultSlice, MinSharedSlice: minSharedSlice, SwitchTime: switchTime, StopTime: stopTime,
 		},
 		Backend: "nvidia", Model: model, Index: index,
 	}
@@ -43,7 +44,7 @@ type gpu struct {
 	mu        sync.Mutex
 	trace     traceReader      // nil: not read
 	traceErr  error            // why not
-	reopen    reopening        // of a trace that failed
+	reopen    reopening        // of a trace that failed, or could not be opened
 	account   *nvtrace.Account // nil: the trace was never opened
 	timeline  timeline
 	readAt    sched.Time      // when the trace was last read
@@ -62,14 +63,9 @@ func (b *Backend) gpu(uuid string, driver driverState) *gpu {
 	b.mu.Unlock()
 	model, index := describeGPU(b.cfg.Root, uuid)
 	g := &gpu{backend: b, info: deviceInfo(uuid, model, index), processes: make(map[int]process)}
-	if g.trace, g.traceErr = b.openTraceOf(g, driver); g.trace != nil {
-		g.reopen.openedAt = time.Now()
-		g.account = nvtrace.NewAccount(g.trace.Started())
-		g.account.MinAbsence = sched.MinAbsence
-		g.account.IsFull = g.isFull
-		g.account.Left, g.account.Cut, g.account.Spent = g.left, g.cut, g.timeline.spent
-	} else {
-		b.log.Warn("context-switch trace cannot be read: device time is estimated", "gpu", uuid, "reason", g.traceErr)
+	t, err := b.openTraceOf(g, driver)
+	if g.opened(t, err, time.Now()); err != nil {
+		b.log.Warn("context-switch trace cannot be read: device time is estimated", "gpu", uuid, "reason", err)
 	}
 	b.mu.Lock()
 	b.gpus = append(b.gpus, g)

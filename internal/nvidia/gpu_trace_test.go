@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvtrace"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
@@ -112,8 +114,8 @@ func TestPollReportsDeviceTimeOfAPool(t *testing.T) {
 	}
 }
 
-// TestPollReportsVisits checks that the visits of the trace are reported, full ones by the
-// GPU's own slice, and arrivals in the scheduler's time.
+// TestPollReportsVisits checks that the visits of the trace are reported, full ones and longer ones by
+// the GPU's own slice, and arrivals in the scheduler's time.
 func TestPollReportsVisits(t *testing.T) {
 	const us = int64(time.Microsecond)
 	trace := &fakeTrace{clock: 20_000 * us}
@@ -127,7 +129,7 @@ func TestPollReportsVisits(t *testing.T) {
 	if late := arrived.Sub(sched.Time(time.Second - 9900*time.Microsecond)); late < 0 || late > 100*time.Millisecond {
 		t.Errorf("arrival: got %v, want 9.9ms before the reading", time.Duration(arrived))
 	}
-	want := map[sched.QueueID]sched.Visits{1: {Count: 2, Full: 1, Known: true}, 3: {Count: 2, Arrived: arrived, Known: true}}
+	want := map[sched.QueueID]sched.Visits{1: {Count: 2, Full: 2, Alone: 4252 * time.Microsecond, Known: true}, 3: {Count: 2, Arrived: arrived, Known: true}}
 	if !maps.Equal(f.visits, want) {
 		t.Errorf("got %+v, want %+v", f.visits, want)
 	}
@@ -241,6 +243,49 @@ func TestFailedTraceIsOpenedAgain(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTraceThatDoesNotOpenAtFirstIsOpenedLater checks that a trace which cannot be opened when
+// its GPU is found, for a reason that may pass, is opened later, with growing pauses, and read.
+func TestTraceThatDoesNotOpenAtFirstIsOpenedLater(t *testing.T) {
+	trace := &fakeTrace{started: 1000, clock: 1000}
+	b := New(Config{
+		Root:      driverRoot("580.159.04"),
+		openTrace: func(nvtrace.Config) (traceReader, error) { return nil, nvrm.ErrBusyRetry },
+	})
+	b.host = &fakeHost{}
+	began := time.Now()
+	g := b.gpu(testGPU, b.driver.state())
+	f := &fakeQueue{host: b.host.(*fakeHost), id: 1}
+	f.offer.Process.PID = 1
+	b.queues = append(b.queues, &queue{name: groupName{pid: 1}, gpu: g, handle: f})
+	b.Poll(1, newFacts())
+	if c := g.check(); g.Tracing() || c.OK || !strings.Contains(c.Fix, "opens it again") {
+		t.Errorf("tracing %v, check %+v; want one that says that it is opened again", g.Tracing(), c)
+	}
+	due, any := b.nextDue()
+	if wait := due.Sub(began); !any || wait < minReopen || wait > minReopen+time.Minute/2 {
+		t.Fatalf("next attempt after %v, %v; want %v", wait, any, minReopen)
+	}
+	b.reopenTraces(due)
+	later, _ := b.nextDue()
+	if later.Sub(due) != 2*minReopen {
+		t.Errorf("next attempt after %v, want %v", later.Sub(due), 2*minReopen)
+	}
+	b.cfg.openTrace = func(nvtrace.Config) (traceReader, error) { return trace, nil }
+	b.reopenTraces(later)
+	if _, any := b.nextDue(); any || !g.Tracing() || !g.check().OK {
+		t.Fatalf("tracing %v, another attempt due %v, check %+v", g.Tracing(), any, g.check())
+	}
+	trace.clock, trace.switches = 2000, []nvtrace.Switch{{PID: 2, At: 1500, Seq: 0}, {PID: 1, On: true, At: 1600, Seq: 1}}
+	facts := newFacts()
+	b.Poll(sched.Time(time.Second), facts)
+	if facts.times[1] != 400 {
+		t.Errorf("got %v, want 400ns", facts.times)
+	}
+	if err := b.Close(); err != nil || !trace.closed {
+		t.Errorf("close: %v, trace closed %v", err, trace.closed)
 	}
 }
 
@@ -376,7 +421,7 @@ func TestPollDoesNotAllocate(t *testing.T) {
 
 // TestRefusedTraceIsShownByDoctor checks the texts for a trace that is not opened.
 func TestRefusedTraceIsShownByDoctor(t *testing.T) {
-	refused := errors.New("context-switch trace refused: this GPU is too old to have one")
+	refused := fmt.Errorf("%w: this GPU is too old to have one", nvtrace.ErrRefused)
 	for _, tt := range []struct {
 		name        string
 		version     string
@@ -403,6 +448,9 @@ func TestRefusedTraceIsShownByDoctor(t *testing.T) {
 				t.Errorf("got %+v; want %q and %q", c, tt.detail, tt.fix)
 			}
 			b.Poll(1, newFacts())
+			if due, any := b.nextDue(); any {
+				t.Errorf("it is to be opened again at %v", due)
+			}
 			if err := b.Close(); err != nil {
 				t.Error(err)
 			}

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -25,7 +25,9 @@ type group struct {
 	Channels  []nvrm.Handle `json:"channels"` // none for an MPS server, whose group runs its clients' channels
 	Found     time.Duration `json:"found_ns"` // its slice before it was first changed; zero: not read yet
 
-	use atomic.Pointer[groupUse] // nil: it was not changed
+	set   atomic.Int64             // its slice in ns, as SetSlice set it; zero: never, or a call is under way
+	exist []nvrm.Handle            // those of Channels that were not freed; nil: all
+	use   atomic.Pointer[groupUse] // nil: it was not changed
 }
 
 // controlFile is an open control file that its holder closes.
@@ -128,16 +130,6 @@ func (g *group) read() error {
 	return err
 }
 
-// enable enables or disables the channels of the group.
-func (g *group) enable(on bool) error {
-	for batch := range slices.Chunk(g.Channels, nvrm.MaxChannels) {
-		if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, batch, !on); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Close implements hal.Queue. It restores the group if it still exists and could be
 // changed.
 func (g *group) Close() error {
@@ -162,7 +154,11 @@ func (g *group) SetSlice(d time.Duration) error {
 	}
 	d = max(d, minSlice)
 	began := time.Now()
+	g.set.Store(0)
 	err := g.rm().SetTimeslice(d)
+	if err == nil {
+		g.set.Store(int64(d.Truncate(time.Microsecond)))
+	}
 	g.change(func(u *groupUse) {
 		u.oldSlice, u.slice, u.sliceFrom, u.sliceTo = u.slice, d, began, time.Now()
 	})
@@ -200,13 +196,25 @@ func (g *group) change(edit func(*groupUse)) {
 	g.use.Store(&u)
 }
 
-// isSupported interprets the result of a trial call. The error is not nil if the group has
-// gone, so that the trial says nothing.
+// isSupported interprets the result of a trial call. The error is not nil if the trial says
+// nothing, because the group has gone or the driver could not make the call now.
 func isSupported(err error) (bool, error) {
-	if nvrm.IsGone(err) {
-		return false, classify(err)
+	err = classify(err)
+	if err == nil || errors.Is(err, hal.ErrGone) || isTransient(err) {
+		return err == nil, err
 	}
-	return err == nil, nil
+	return false, nil
+}
+
+// isTransient reports whether err is an answer of the driver that may be another one later, such as
+// that it is busy. The parameters of a trial are the same at every attempt, so ErrInvalidArgument is
+// not. A sandbox that filters the driver's calls answers with an error number of its own.
+func isTransient(err error) bool {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Temporary() || errno == syscall.EBUSY || errno == syscall.ENOMEM || errno == syscall.EIO
+	}
+	return errors.As(err, new(nvrm.Status)) && !errors.Is(err, hal.ErrGone) && !errors.Is(err, hal.ErrNotSupported) && !errors.Is(err, nvrm.ErrInvalidArgument)
 }
 
 // classify adds to an error of the driver what it means to the scheduler.

@@ -14,9 +14,16 @@ import (
 // arrived notes a group that discovery has found, or found changed. A new one is offered as settling.
 func (b *Backend) arrived(g *discover.Group, now time.Time) {
 	name := nameOf(g)
+	a := &arrival{group: g, due: now.Add(settleTime), last: now.Add(maxSettleTime)}
 	b.mu.Lock()
 	old := b.arrivals[name]
-	b.arrivals[name] = &arrival{g, now.Add(settleTime)}
+	if old != nil {
+		a.last = old.last
+	}
+	if a.due.After(a.last) {
+		a.due = a.last
+	}
+	b.arrivals[name] = a
 	known := slices.ContainsFunc(b.queues, func(q *queue) bool { return q.name == name })
 	b.mu.Unlock()
 	if old != nil {
@@ -69,7 +76,15 @@ func (b *Backend) offerDue(now time.Time) {
 		if a.due.After(now) {
 			continue
 		}
-		if err := b.offer(a.group); err != nil {
+		err := b.offer(a.group)
+		if isTransient(err) {
+			if a.wait == 0 {
+				b.log.Warn("channel group cannot be controlled for now; trying again", "pid", name.pid, "error", err)
+			}
+			a.retry(now)
+			continue
+		}
+		if err != nil {
 			b.log.Warn("channel group cannot be controlled", "pid", name.pid, "error", err)
 			_ = a.group.File.Close()
 		}
@@ -77,6 +92,15 @@ func (b *Backend) offerDue(now time.Time) {
 		delete(b.arrivals, name)
 		b.mu.Unlock()
 	}
+}
+
+// retry sets the time of the next attempt: after settleTime, and then after twice as long each
+// time, up to maxRetry. The group stays a settling queue.
+func (a *arrival) retry(now time.Time) {
+	const maxRetry = 30 * time.Second
+	a.wait = min(max(2*a.wait, settleTime), maxRetry)
+	a.due = now.Add(a.wait)
+	a.last = a.due.Add(maxSettleTime)
 }
 
 // dropArrivals closes the descriptors of arrivals. It holds no lock meanwhile: if the process
@@ -98,15 +122,16 @@ func (b *Backend) dropArrivals(match func(groupName) bool) {
 }
 
 // offer offers a group to the daemon. The queue owns the group's descriptor if the daemon
-// accepts.
+// accepts. After a transient error the group is listed as settling.
 func (b *Backend) offer(g *discover.Group) error {
 	name := nameOf(g)
+	var early *queue // settling: withdrawn last, so that the process always has a queue
 	for _, old := range b.remove(func(n groupName) bool { return n == name }) {
-		if old.group == nil { // settling: withdrawn last, so that the process always has a queue
-			defer old.handle.Withdraw(false)
-			continue
+		if old.group == nil {
+			early = old
+		} else {
+			b.restore(old) // the group's channels have changed
 		}
-		b.restore(old) // the group's channels have changed
 	}
 	earlier := b.restorationOf(name.Key)
 	driver := b.driver.state()
@@ -120,7 +145,16 @@ func (b *Backend) offer(g *discover.Group) error {
 	} else {
 		o.Attach = func(hal.Queue) (hal.Queue, error) { return control.observe() }
 	}
-	return b.accept(q, o)
+	err := b.accept(q, o)
+	switch transient := isTransient(err); {
+	case !transient && early != nil:
+		early.handle.Withdraw(false)
+	case transient && early != nil:
+		b.list(early)
+	case transient:
+		b.offerSettling(g)
+	}
+	return err
 }
 
 // newQueue returns a queue for a group, and its offer.
@@ -141,12 +175,16 @@ func (b *Backend) accept(q *queue, o hal.Offer) (err error) {
 	if q.group != nil {
 		q.found = q.group.Found
 	}
-	b.mu.Lock()
-	b.queues = append(b.queues, q)
-	members := slices.Clone(b.members[q.name])
-	b.mu.Unlock()
-	q.describe(members)
+	q.describe(b.list(q))
 	return nil
+}
+
+// list lists a queue and returns the members of its group.
+func (b *Backend) list(q *queue) []proc.Process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queues = append(b.queues, q)
+	return slices.Clone(b.members[q.name])
 }
 
 // describe tells the daemon what giveway ps shows of a queue.

@@ -2,7 +2,10 @@ package nvidia
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -149,12 +152,90 @@ func TestRefusedGroupIsNotKept(t *testing.T) {
 	}
 }
 
+// TestGroupThatNeverSettlesIsControlled: the channels of a group change more often than every
+// settleTime. It is controlled all the same, maxSettleTime after it was found and after each
+// time that it was offered.
+func TestGroupThatNeverSettlesIsControlled(t *testing.T) {
+	b, h, made, _ := newOnDouble(t, &fakeHost{})
+	const interval = 200 * time.Millisecond
+	now, controlled := time.Now(), 0
+	var last *fakeQueue
+	for i := range 3 * int(maxSettleTime/interval) {
+		b.arrived(made.group(t, 7+i%2), now)
+		now = now.Add(interval)
+		b.offerDue(now)
+		if q := h.open()[0]; q != last && hal.Abilities(q.queue) != 0 {
+			last = q
+			controlled++
+		}
+	}
+	if controlled != 3 {
+		t.Errorf("in %v it was attached %d times, want 3", 3*maxSettleTime, controlled)
+	}
+}
+
+// TestBusyDriverIsAskedAgain: the driver is busy while a group is attached. The group stays a
+// settling queue, that is logged once, and the attempts are made less and less often.
+func TestBusyDriverIsAskedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		cmd    uint32
+		status nvrm.Status
+	}{
+		"set slice": {nvrmtest.SetTimeslice, nvrm.ErrBusyRetry},
+		"enable":    {nvrmtest.DisableChannels, nvrm.ErrTimeout},
+		"get slice": {nvrmtest.GetTimeslice, nvrm.ErrBusyRetry},
+		"look up":   {nvrmtest.GetHandleInfo, nvrm.ErrNoMemory},
+	} {
+		for _, known := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, known %v", name, known), func(t *testing.T) {
+				b, h, made, rm := newOnDouble(t, &fakeHost{})
+				var log strings.Builder
+				b.log = slog.New(slog.NewTextHandler(&log, nil))
+				now := time.Now()
+				if b.arrived(made.group(t, 8), now); known { // it is controlled, and then changes
+					b.offerDue(now.Add(settleTime))
+					b.arrived(made.group(t, 7), now)
+				}
+				rm.Inject(nvrmtest.Control(c.cmd), nvrmtest.Fault{Status: c.status})
+				log.Reset()
+				var waits []time.Duration
+				for range 10 {
+					due, any := b.nextDue()
+					if !any {
+						t.Fatal("it is not tried again")
+					}
+					waits = append(waits, due.Sub(now))
+					now = due
+					b.offerDue(now)
+					if open := h.open(); len(open) != 1 || !open[0].detail.Load().Settling {
+						t.Fatalf("got %d queues, want one that is settling", len(open))
+					}
+				}
+				if waits[1] != settleTime || waits[2] != 2*settleTime || waits[9] != 30*time.Second {
+					t.Errorf("waits: got %v", waits)
+				}
+				if n := strings.Count(log.String(), "\n"); n != 1 {
+					t.Errorf("got %d lines in the log, want 1:\n%s", n, log.String())
+				}
+				rm.Inject(nvrmtest.Control(c.cmd), nvrmtest.Fault{})
+				b.offerDue(now.Add(time.Minute))
+				if open := h.open(); len(open) != 1 || hal.Abilities(open[0].queue) != sched.CanSlice|sched.CanInterrupt {
+					t.Errorf("got %d queues, want one that can be sliced and interrupted", len(open))
+				}
+				if _, any := b.nextDue(); any || len(b.queues) != 1 {
+					t.Errorf("an arrival is left, or %d queues are listed", len(b.queues))
+				}
+			})
+		}
+	}
+}
+
 // TestPollDoesNotWaitForAClose checks that the lock that Poll takes is free while the descriptor
 // of an exited process is closed, in which the driver may free a context.
 func TestPollDoesNotWaitForAClose(t *testing.T) {
 	b := New(Config{Only: proc.Everyone})
 	g := &discover.Group{Process: proc.Process{PID: 5, Start: 7}, File: nvrm.NewFile(slowToClose(t))}
-	b.arrivals[nameOf(g)] = &arrival{g, time.Now().Add(settleTime)}
+	b.arrivals[nameOf(g)] = &arrival{group: g, due: time.Now().Add(settleTime)}
 	closed := make(chan struct{})
 	go func() {
 		b.gone(&discover.Gone{PID: 5, Start: 7})
@@ -198,4 +279,28 @@ func slowToClose(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return fd
+}
+
+// TestRemadeGroupIsOfferedAgain checks, without eBPF, that a controlled group which its process
+// frees and makes again with the same handles is withdrawn and offered anew: it runs with
+// CUDA's slice, whatever was set for the old one.
+func TestRemadeGroupIsOfferedAgain(t *testing.T) {
+	_, m := newDouble(t)
+	p := m.Start(t)
+	_, h, stop := start(t, testConfig(m.Path))
+	defer stop()
+	settled := func() bool { return len(h.open()) == 1 && !h.open()[0].detail.Load().Settling }
+	drivertest.Eventually(t, "the group can be controlled", settled)
+	old := h.open()[0]
+	if err := old.queue.(hal.Slicer).SetSlice(sched.MinSlice); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.queue.(hal.Interrupter).Interrupt(); err != nil {
+		t.Fatal(err)
+	}
+	p.Remake(t)
+	drivertest.Eventually(t, "the new group can be controlled", func() bool { return settled() && h.open()[0] != old })
+	if got := h.open()[0].detail.Load().FoundSlice; got != defaultSlice {
+		t.Errorf("found slice: got %v, want %v", got, defaultSlice)
+	}
 }

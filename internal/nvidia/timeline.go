@@ -67,8 +67,8 @@ func (t *timeline) spent(s nvtrace.Span) {
 	t.add(span)
 }
 
-// add adds a span that begins where the last one ended. Its end may turn out to have passed
-// already, for then the clock of the GPU is compared with ours anew.
+// add adds a span that begins where the last one ended. The clock of the GPU is compared with ours
+// from time to time; after that the end of a span can lie before its begin, and it is then empty.
 func (t *timeline) add(s hal.Span) {
 	if !t.begun {
 		return
@@ -80,14 +80,14 @@ func (t *timeline) add(s hal.Span) {
 	}
 }
 
-// isFull implements Account.IsFull: a visit is full if it took the slice with which the group
-// of the process was found. That is the slice it has when the policy sets none. g.mu is held.
-func (g *gpu) isFull(pid uint32, visit time.Duration) bool {
+// sliceOf implements Account.Slice: the slice with which the group of the process was found. That is
+// the slice it has when the policy sets none. g.mu is held.
+func (g *gpu) sliceOf(pid uint32) time.Duration {
 	slice := defaultSlice
 	if q := g.processes[int(pid)].queue; q != nil && q.found > 0 {
 		slice = q.found
 	}
-	return sched.IsFull(visit, slice)
+	return slice
 }
 
 // left implements Account.Left. The trace does not say why a context left, but how long it

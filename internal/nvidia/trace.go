@@ -33,7 +33,7 @@ func openTrace(c nvtrace.Config) (traceReader, error) {
 var (
 	// Tracing makes every context switch about 6 us longer (H200).
 	errTraceOff      = errors.New("turned off by the configuration")
-	errUnknownDriver = errors.New("not opened, for the driver is unknown and a wrong layout could do harm")
+	errUnknownDriver = errors.New("not opened: the driver is unknown, and reading with a wrong layout could damage its state")
 )
 
 // openTraceOf opens the trace of a GPU if that is allowed.
@@ -118,7 +118,8 @@ func (g *gpu) report(q *queue, known bool, f hal.Facts) {
 	}
 	switch {
 	case known:
-		visits := sched.Visits{Count: u.SwitchIns - u.Reloads, Full: u.Full, Cut: u.Cut, Known: true}
+		visits := u.Visits
+		visits.Known = true
 		if u.Arrived > 0 {
 			visits.Arrived = g.timeline.at(u.Arrived)
 		}
@@ -139,7 +140,7 @@ func (g *gpu) forget(pid int) {
 	}
 }
 
-// How long a trace that has failed is left closed before it is opened again. The time doubles
+// How long a trace that has failed, or could not be opened, is left closed before it is opened again. The time doubles
 // with each failure, unless the trace was read for maxReopen in between. Each attempt takes
 // the locks of all GPUs, and one that fails may disturb other readers of the trace.
 const (
@@ -147,9 +148,9 @@ const (
 	maxReopen = 5 * time.Minute
 )
 
-// reopening is when a trace that has failed is opened again.
+// reopening is when a trace that has failed, or could not be opened, is opened again.
 type reopening struct {
-	at       time.Time     // zero: it has not failed
+	at       time.Time     // zero: it is open, or cannot be
 	wait     time.Duration // the last one
 	openedAt time.Time
 	failed   traceReader // to be closed; nil: none
@@ -171,7 +172,7 @@ func (g *gpu) fail(err error, now time.Time) {
 	g.reopen.later(now)
 }
 
-// reopenTraces closes the traces that have failed, and opens those again whose time has come.
+// reopenTraces closes the traces that have failed, and opens those whose time has come.
 func (b *Backend) reopenTraces(now time.Time) {
 	b.mu.Lock()
 	gpus := slices.Clone(b.gpus)
@@ -186,27 +187,42 @@ func (b *Backend) reopenTraces(now time.Time) {
 		}
 		if due {
 			t, err := b.openTraceOf(g, b.driver.state())
-			g.reopened(t, err, now)
+			g.opened(t, err, now)
 			if err == nil {
-				b.log.Info("context-switch trace is read again", "gpu", g.info.Device.ID)
+				b.log.Info("context-switch trace is read now", "gpu", g.info.Device.ID)
 			}
 		}
 	}
 }
 
-// reopened takes in the result of an attempt to open the trace again.
-func (g *gpu) reopened(t traceReader, err error, now time.Time) {
+// opened takes in the result of an attempt to open the trace.
+func (g *gpu) opened(t traceReader, err error, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.reopen.at = time.Time{}
 	if g.traceErr = err; err != nil {
-		g.reopen.later(now)
+		if g.account != nil || !isFinal(err) { // a driver that let us have it once may do so again
+			g.reopen.later(now)
+		}
 		return
 	}
-	g.trace, g.reopen.at, g.reopen.openedAt = t, time.Time{}, now
-	g.account.Reopen(t.Started())
+	g.trace, g.reopen.openedAt = t, now
+	if g.account != nil {
+		g.account.Reopen(t.Started())
+		return
+	}
+	g.account = nvtrace.NewAccount(t.Started())
+	g.account.MinAbsence = sched.MinAbsence
+	g.account.Slice = g.sliceOf
+	g.account.Left, g.account.Cut, g.account.Spent = g.left, g.cut, g.timeline.spent
 }
 
-// nextReopen returns when the trace is to be opened again; zero: it has not failed.
+// isFinal reports whether a trace that could not be opened cannot be opened later either.
+func isFinal(err error) bool {
+	return errors.Is(err, errTraceOff) || errors.Is(err, errUnknownDriver) || errors.Is(err, nvtrace.ErrRefused)
+}
+
+// nextReopen returns when the trace is to be opened again; zero: it is open, or cannot be.
 func (g *gpu) nextReopen() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()

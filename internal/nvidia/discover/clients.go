@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,11 +30,14 @@ type controlFile interface {
 // later, after the counter has wrapped, at a handle that was skipped to.
 type clientList struct {
 	open      func() (controlFile, error)
-	budget    time.Duration // longest time of an update
-	newest    nvrm.Handle   // the counter: the handle of a client of ours, freed again; zero: not read yet
-	next      nvrm.Handle   // the next handle to ask about; zero: start again
-	remaining int           // handles to ask about, next included
-	handles   []nvrm.Handle // clients that exist, newest first
+	budget    time.Duration        // longest time of an update
+	newest    nvrm.Handle          // the counter: the handle of a client of ours, freed again; zero: not read yet
+	verified  bool                 // the answers of OwnerOf were right about a client of ours
+	verify    time.Time            // not verified: no attempt before this time
+	next      nvrm.Handle          // the next handle to ask about; zero: start again
+	remaining int                  // handles to ask about, next included
+	handles   []nvrm.Handle        // clients that exist, those to ask about first at the front
+	listed    map[nvrm.Handle]bool // those of handles
 }
 
 // How many handles are asked about at once. A control takes 2 to 5 us on an H200, and
@@ -46,10 +50,14 @@ const (
 	askAgain     = 1 << 6  // handles of the last update, whose clients may just have been being made
 	updateBudget = 500 * time.Millisecond
 	resumeShare  = 20 // resume takes one part in so many of the time between two ticks
+	filterShare  = 4  // filterOwned takes one part in so many of the time of an update
 )
 
 // errOwnerUnknown means that OwnerOf does not work with this driver, or gives wrong answers.
 var errOwnerUnknown = errors.New("the driver does not tell which file owns a client")
+
+// errUnfinished means that there was no time to ask about all clients. The next call goes on.
+var errUnfinished = errors.New("there are too many clients to ask about at once")
 
 // update adds the clients that were made since the last update.
 func (c *clientList) update() error {
@@ -66,42 +74,76 @@ func (c *clientList) update() error {
 	since := int(c.newest-last) & nvrm.ClientMask
 	if last == 0 || c.next == 0 || since > maxAsk {
 		c.next, c.remaining, c.handles = step(c.newest, -1), nvrm.ClientMask, nil
+		c.listed = nil
 		first := max(int(c.newest&nvrm.ClientMask), minAsk)
 		return c.ask(f, min(first, maxAsk), time.Now().Add(c.budget))
 	}
 	recent := clientList{next: step(c.newest, -1), remaining: since + askAgain}
 	err = recent.ask(f, recent.remaining, time.Now().Add(c.budget))
-	for _, h := range c.handles {
-		recent.add(h)
+	made := slices.DeleteFunc(recent.handles, func(h nvrm.Handle) bool { return c.listed[h] })
+	earlier := c.handles
+	c.handles = nil
+	for _, h := range made {
+		c.add(h)
 	}
-	c.handles = recent.handles
+	c.handles = append(c.handles, earlier...)
 	if recent.remaining > 0 {
 		c.next = 0 // not all were asked about: start again at the next update
 	}
 	return err
 }
 
-// readCounter learns RM's counter from a client of our own, which it frees at once. The
-// answers of OwnerOf about other clients are trusted if those about this one were right,
-// before and after it was freed.
+// ownerOf returns the owner of a client without a line in the kernel's log. The error wraps
+// errOwnerUnknown if OwnerOf does not work.
+func (c *clientList) ownerOf(f nvrm.Ioctler, client nvrm.Handle) (nvrm.Owner, error) {
+	if !c.verified && time.Now().Before(c.verify) {
+		return nvrm.NoFile, errOwnerUnknown
+	}
+	if !c.verified {
+		c.verify = time.Now().Add(retryAfter)
+		own, err := c.open()
+		if err != nil {
+			return nvrm.NoFile, fmt.Errorf("%w: %w", errOwnerUnknown, err)
+		}
+		defer own.Close()
+		if _, err := makeClient(own); err != nil {
+			return nvrm.NoFile, fmt.Errorf("%w: %w", errOwnerUnknown, err)
+		}
+		c.verified = true
+	}
+	return nvrm.OwnerOf(f, client)
+}
+
+// readCounter learns RM's counter from a client of our own.
 func (c *clientList) readCounter(f nvrm.Ioctler) error {
+	h, err := makeClient(f)
+	if h != 0 {
+		c.newest = h
+	}
+	c.verified = err == nil
+	return err
+}
+
+// makeClient makes a client of our own, frees it and returns its handle. The answers of OwnerOf
+// about other clients are trusted if those about this one were right, before and after it was
+// freed; the error says that they were not.
+func makeClient(f nvrm.Ioctler) (nvrm.Handle, error) {
 	h, err := nvrm.NewClient(f)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	c.newest = h
 	before, err := nvrm.OwnerOf(f, h)
 	if freed := nvrm.Free(f, h, 0, h); err == nil {
 		err = freed
 	}
 	if err != nil {
-		return err
+		return h, err
 	}
 	after, err := nvrm.OwnerOf(f, h)
 	if err == nil && (before != nvrm.ThisFile || after != nvrm.NoFile) {
 		err = fmt.Errorf("owner of a client of ours: got %v, and %v after it was freed", before, after)
 	}
-	return err
+	return h, err
 }
 
 // step returns the handle that RM's counter gives out n clients after h, or before it.
@@ -129,7 +171,11 @@ func (c *clientList) ask(f nvrm.Ioctler, n int, until time.Time) error {
 }
 
 func (c *clientList) add(h nvrm.Handle) {
-	if !slices.Contains(c.handles, h) {
+	if c.listed == nil {
+		c.listed = map[nvrm.Handle]bool{}
+	}
+	if !c.listed[h] {
+		c.listed[h] = true
 		c.handles = append(c.handles, h)
 	}
 }
@@ -148,30 +194,45 @@ func (c *clientList) resume(within time.Duration) (bool, error) {
 
 // ownedBy returns the clients of a descriptor, oldest first.
 func (c *clientList) ownedBy(f nvrm.Ioctler) ([]nvrm.Handle, error) {
-	own, err := c.filterOwned(f)
-	if err != nil || len(own) > 0 {
+	own, err := c.filterOwned(f, time.Now().Add(c.budget/filterShare))
+	if len(own) > 0 || err != nil && !errors.Is(err, errUnfinished) {
 		return own, err
 	}
 	if err := c.update(); err != nil {
 		return nil, err
 	}
-	return c.filterOwned(f)
+	return c.filterOwned(f, time.Now().Add(c.budget/filterShare))
 }
 
 // filterOwned returns the listed clients of a descriptor, and removes clients that no longer
-// exist from the list.
-func (c *clientList) filterOwned(f nvrm.Ioctler) (own []nvrm.Handle, err error) {
-	c.handles = slices.DeleteFunc(c.handles, func(h nvrm.Handle) bool {
-		if err != nil {
-			return false
+// exist from the list. If it has found none in time, the error is errUnfinished.
+func (c *clientList) filterOwned(f nvrm.Ioctler, until time.Time) (own []nvrm.Handle, err error) {
+	exist := make([]nvrm.Handle, 0, len(c.handles))
+	asked := 0
+	for _, h := range c.handles {
+		if asked%64 == 63 && time.Now().After(until) {
+			err = errUnfinished
+			break
 		}
-		var owner nvrm.Owner
-		owner, err = nvrm.OwnerOf(f, h)
-		if owner == nvrm.ThisFile {
+		owner, failed := nvrm.OwnerOf(f, h)
+		if err = failed; err != nil {
+			break
+		}
+		asked++
+		switch owner {
+		case nvrm.NoFile:
+			delete(c.listed, h)
+			continue
+		case nvrm.ThisFile:
 			own = append(own, h)
 		}
-		return err == nil && owner == nvrm.NoFile
-	})
-	slices.Reverse(own)
+		exist = append(exist, h)
+	}
+	c.handles = append(c.handles[asked:], exist...) // the next call begins with the others
+	if len(own) > 0 && errors.Is(err, errUnfinished) {
+		err = nil
+	}
+	age := func(h nvrm.Handle) nvrm.Handle { return (c.newest - h) & nvrm.ClientMask }
+	slices.SortFunc(own, func(a, b nvrm.Handle) int { return cmp.Compare(age(b), age(a)) })
 	return own, err
 }

@@ -172,6 +172,67 @@ func TestUpdateKeepsItsBudget(t *testing.T) {
 	w.wantClients(t, files[0], clients[0])
 }
 
+// TestManyClientsAreListedInTime checks that a list of very many clients is kept up to date in a
+// time that does not grow with their square.
+func TestManyClientsAreListedInTime(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	w := newClientFinder(rm)
+	c := &w.allClients
+	if err := c.update(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1 << 18 {
+		c.add(nvrm.Handle(0xc1d40000 + i))
+	}
+	files, clients := makeContexts(t, rm, 0)
+	began := time.Now()
+	if err := c.update(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("an update with %d clients took %v", len(c.handles), took)
+	}
+	w.wantClients(t, files[0], clients[0])
+	if n := len(c.handles); n != 1 || len(c.listed) != n {
+		t.Errorf("%d clients are listed, %d of them in the set; want the one that exists", n, len(c.listed))
+	}
+}
+
+// TestClientsOfADescriptorAreFoundInTime checks that a descriptor for which very many clients
+// must be asked about is not asked about for longer than its time, and that the next attempts go
+// on until its client is found.
+func TestClientsOfADescriptorAreFoundInTime(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	files, clients := makeContexts(t, rm, 0)
+	w := newClientFinder(rm)
+	others := rm.Open()
+	defer others.Close()
+	for range 1000 {
+		if _, err := nvrm.NewClient(others); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.allClients.update(); err != nil {
+		t.Fatal(err)
+	}
+	before := rm.Calls(nvrmtest.Share())
+	for attempts := 1; ; attempts++ {
+		got, err := w.allClients.filterOwned(files[0], time.Now()) // the time is over at once
+		if n := rm.Calls(nvrmtest.Share()) - before; n > 64*attempts {
+			t.Fatalf("calls of %d attempts: got %d, want at most 64 each", attempts, n)
+		}
+		if err == nil {
+			if !slices.Equal(got, clients) || len(w.allClients.handles) != 1001 || attempts < 10 {
+				t.Errorf("attempt %d: got %v of %d clients, want %v of 1001 after many attempts", attempts, got, len(w.allClients.handles), clients)
+			}
+			return
+		}
+		if !errors.Is(err, errUnfinished) || attempts > 20 {
+			t.Fatalf("attempt %d: %v", attempts, err)
+		}
+	}
+}
+
 // TestWrongOwnersAreNotTrusted checks that handles are guessed if OwnerOf is wrong about a
 // client of ours.
 func TestWrongOwnersAreNotTrusted(t *testing.T) {

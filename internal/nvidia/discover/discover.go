@@ -53,6 +53,8 @@ type Group struct {
 	File      *nvrm.File    // a copied descriptor; the receiver closes it
 	MPSServer bool          // the process is nvidia-cuda-mps-server
 	Pool      string        // it is the server of a pool with this label; empty: of none
+
+	remade bool // reported, and freed since: one with the same handles and number is another
 }
 
 // Event has one field set.
@@ -77,7 +79,9 @@ type Member struct {
 	Group   Key // of the server
 }
 
-// Gone means that a group of a process no longer exists, or that the process has exited.
+// Gone means that a process no longer has a group, which another process may still have, or
+// that the process has exited. A group that is known to be another's as well is reported by
+// its key before the exit: it is still there.
 type Gone struct {
 	PID   int
 	Start uint64
@@ -95,7 +99,10 @@ type Config struct {
 	// Ignore reports whether a process besides this one is to be ignored, because it holds
 	// copies of other processes' descriptors. nil: none is.
 	Ignore func(pid int) bool
-	Log    *slog.Logger // nil: none
+	// Slice returns the slice that was set for a group of a process; zero: none was, or a call
+	// is under way. A group with another one was freed and made again. nil: not known.
+	Slice func(proc.ID, Key) time.Duration
+	Log   *slog.Logger // nil: none
 }
 
 // ignores reports whether a process is not scanned.

@@ -40,10 +40,22 @@ func (w *Watcher) clientsOf(f nvrm.Ioctler) ([]nvrm.Handle, error) {
 	return own, err
 }
 
+// mayName reports whether a control through a descriptor may name a client that is likely its
+// own. Such clients come from the memory of processes, and a control that names one which does
+// not exist adds a line to the kernel's log. Where OwnerOf does not work, they count as guesses,
+// except the client that the descriptor was found to have.
+func (w *Watcher) mayName(f nvrm.Ioctler, client, known nvrm.Handle) bool {
+	owner, err := w.allClients.ownerOf(f, client)
+	if err == nil {
+		return owner == nvrm.ThisFile
+	}
+	return client == known || w.guessesMade < maxGuessesTotal
+}
+
 // guessClient finds the client of a descriptor by trying likely handles.
 func (w *Watcher) guessClient(f nvrm.Ioctler) (nvrm.Handle, error) {
 	guesses := w.guessOrder()
-	guesses = guesses[:min(len(guesses), maxGuessesTotal-w.guessesMade, maxGuesses)]
+	guesses = guesses[:min(len(guesses), max(maxGuessesTotal-w.guessesMade, 0), maxGuesses)]
 	client, wrong, err := nvrm.FindClient(f, guesses)
 	w.guessesMade += wrong
 	w.guesses.Add(uint64(wrong))

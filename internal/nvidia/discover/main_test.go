@@ -67,6 +67,8 @@ func followOrders(path string) error {
 			}
 		case "free group":
 			err = nvrm.Free(f, c.Client, c.Device, c.Compute.Group)
+		case "remake":
+			err = c.Remake(f)
 		case "free channel":
 			err = nvrm.Free(f, c.Client, c.Compute.Group, c.Compute.Channels[7])
 		case "close":

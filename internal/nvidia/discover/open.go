@@ -39,11 +39,12 @@ func Open(c Config, p proc.ID, key Key) (*nvrm.File, error) {
 		return nil, fmt.Errorf("list the descriptors of process %d: %w", p.PID, err)
 	}
 	var failed error
+	look := groupLook{Key: key, clients: clientList{open: func() (controlFile, error) { return nvrm.Open(control) }}}
 	for _, fd := range fds {
 		f, err := copyControl(pidfd, fd, device)
 		if err == nil {
-			var o nvrm.Object
-			if o, err = nvrm.Lookup(f, key.Client, key.Handle); err == nil && o.Class == nvrm.ClassChannelGroup {
+			var found bool
+			if found, err = look.at(f); found {
 				return f, nil
 			}
 			_ = f.Close()
@@ -51,11 +52,41 @@ func Open(c Config, p proc.ID, key Key) (*nvrm.File, error) {
 		if err != nil && !nvrm.IsGone(err) && !errors.Is(err, unix.EBADF) && !errors.Is(err, errNotControl) {
 			failed = errors.Join(failed, fmt.Errorf("descriptor %d of process %d: %w", fd, p.PID, err))
 		}
+		if errors.Is(err, errTooManyGuesses) {
+			break
+		}
 	}
 	if failed != nil {
 		return nil, failed
 	}
 	return nil, fmt.Errorf("process %d has no group %v of client %v: %w", p.PID, key.Handle, key.Client, hal.ErrGone)
+}
+
+// groupLook looks for a group on several descriptors. Its client may have been freed, and each
+// control that names it then adds a line to the kernel's log, so OwnerOf is asked first. Where
+// that does not work the number of such controls is limited.
+type groupLook struct {
+	Key
+	clients clientList
+	wrong   int // controls that named a client of another file, or of none
+}
+
+var errTooManyGuesses = fmt.Errorf("neither it nor the further ones were looked at, for %d others do not lead to the client", maxGuesses)
+
+// at reports whether a descriptor leads to the group.
+func (l *groupLook) at(f nvrm.Ioctler) (bool, error) {
+	owner, err := l.clients.ownerOf(f, l.Client)
+	switch {
+	case err == nil && owner != nvrm.ThisFile:
+		return false, nil
+	case err != nil && l.wrong == maxGuesses:
+		return false, errTooManyGuesses
+	}
+	o, err := nvrm.Lookup(f, l.Client, l.Handle)
+	if errors.Is(err, nvrm.ErrInvalidClient) {
+		l.wrong++
+	}
+	return err == nil && o.Class == nvrm.ClassChannelGroup, err
 }
 
 var errNotControl = errors.New("it is not of the control device")

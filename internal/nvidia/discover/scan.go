@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"iter"
 	"maps"
 	"os"
 	"slices"
@@ -23,6 +24,7 @@ type opener struct {
 	asks        uint64             // descriptors about which RM was asked so far
 	groups      map[Key]*Group     // reported, and not gone
 	sharesGroup bool               // it holds a group that was reported for another process
+	shared      map[Key]bool       // such groups, of an open file that both processes have
 	memberOf    []membership       // reported by Joined
 	since       time.Time          // when it was first scanned
 	next        time.Time          // when a scan of all processes includes it again
@@ -98,6 +100,7 @@ func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
 		}
 	}
 	w.reportLeft(h, func(m membership) bool { return !seen[m.by.Key] })
+	maps.DeleteFunc(h.shared, func(key Key, _ bool) bool { return !seen[key] })
 	h.next = time.Now().Add(w.config.Poll / 2)
 	if time.Since(h.since) > youngTime {
 		h.next = time.Now().Add(5 * w.config.Poll)
@@ -148,7 +151,7 @@ func (w *Watcher) newOpener(p proc.Process) *opener {
 	if err != nil {
 		return nil
 	}
-	h := &opener{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, since: time.Now()}
+	h := &opener{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, shared: map[Key]bool{}, since: time.Now()}
 	w.openers[p.PID] = h
 	w.waiters.Go(func() {
 		if h.pidfd.WaitExit() {
@@ -192,8 +195,36 @@ func (w *Watcher) scanFile(h *opener, fd int, calls []call, mayGuess bool, seen 
 	}
 	for _, g := range groups {
 		seen[g.Key] = true
+		if old := h.groups[g.Key]; old != nil && w.hasOtherSlice(h, file, g.Key) {
+			old.remade = true
+		}
 		w.reportFound(h, fd, copied, &g)
 	}
+}
+
+// noteFree marks the groups that a traced free has freed, so that the next scan reports them as
+// gone even if RM has the same handles and numbers again.
+func (h *opener) noteFree(client, object nvrm.Handle) {
+	for _, g := range h.groups {
+		if g.Client == client && g.isFreedBy(object) {
+			g.remade = true
+		}
+	}
+}
+
+// hasOtherSlice reports whether a group has another slice than was set. Where calls are not
+// traced, this shows that it was made again. RM answers without the firmware.
+func (w *Watcher) hasOtherSlice(h *opener, f nvrm.Ioctler, key Key) bool {
+	if w.config.Slice == nil {
+		return false
+	}
+	want := w.config.Slice(h.process.ID(), key)
+	if want == 0 {
+		return false
+	}
+	got, err := nvrm.Group{File: f, Client: key.Client, Handle: key.Handle}.Timeslice()
+	// Asked again: the slice may have been changed meanwhile.
+	return err == nil && got != want && w.config.Slice(h.process.ID(), key) == want
 }
 
 // isExiting reports whether a process is exiting. Its descriptors are closed then, and its
@@ -205,9 +236,11 @@ func (w *Watcher) isExiting(pid int) bool {
 
 // markSeen keeps the groups of a client when RM could not be asked about them.
 func markSeen(h *opener, client nvrm.Handle, seen map[Key]bool) {
-	for key := range h.groups {
-		if key.Client == client {
-			seen[key] = true
+	for _, of := range []iter.Seq[Key]{maps.Keys(h.groups), maps.Keys(h.shared)} {
+		for key := range of {
+			if key.Client == client {
+				seen[key] = true
+			}
 		}
 	}
 	for _, m := range h.memberOf {
@@ -231,11 +264,15 @@ func (w *Watcher) setRefused(p proc.Process, refused bool) {
 func (w *Watcher) findGroups(h *opener, fd int, f nvrm.Ioctler, calls []call, mayGuess bool) (client nvrm.Handle, groups []Group, err error) {
 	c := h.files[fd]
 	for _, client := range w.likelyClients(h, fd, calls) {
+		if !w.mayName(f, client, c.client) {
+			continue
+		}
 		groups, err = groupsOf(f, client, c.known)
 		if !errors.Is(err, nvrm.ErrInvalidClient) {
 			return client, groups, err
 		}
 		w.guesses.Add(1)
+		w.guessesMade++
 	}
 	w.setClient(c, 0)
 	if !mayGuess || c.tries >= maxTries || time.Now().Before(c.retry) {
@@ -244,6 +281,9 @@ func (w *Watcher) findGroups(h *opener, fd int, f nvrm.Ioctler, calls []call, ma
 	c.tries++
 	c.retry = time.Now().Add(retryAfter)
 	own, err := w.clientsOf(f)
+	if errors.Is(err, errUnfinished) {
+		c.tries-- // it goes on at the next attempt
+	}
 	for _, client = range own {
 		groups, err = groupsOf(f, client, c.known)
 		if err != nil || len(groups) > 0 {
@@ -303,7 +343,7 @@ func (w *Watcher) setClient(c *controlFD, client nvrm.Handle) {
 // with the same open file.
 func (w *Watcher) reportFound(h *opener, fd, copied int, g *Group) {
 	old := h.groups[g.Key]
-	if old != nil && old.same(g) || h.pidfd.Exited() {
+	if old != nil && !old.remade && old.same(g) || h.pidfd.Exited() {
 		return
 	}
 	if old == nil && !w.inOwnerScan {
@@ -315,10 +355,11 @@ func (w *Watcher) reportFound(h *opener, fd, copied int, g *Group) {
 		return
 	}
 	if o := w.owners[g.Key]; o != nil && o != h {
-		h.sharesGroup = true
+		h.sharesGroup, h.shared[g.Key] = true, true
 		return
 	}
-	if old != nil && (old.ID != g.ID || old.GPU != g.GPU) {
+	delete(h.shared, g.Key)
+	if old != nil && (old.remade || old.ID != g.ID || old.GPU != g.GPU) {
 		w.reportGone(h, g.Key) // the handle was reused
 	}
 	server := w.proc.isMPSServer(h.process.PID)
@@ -391,15 +432,22 @@ func (w *Watcher) forget(h *opener) {
 	}
 }
 
-// exited emits that a process has exited, and scans processes that share its groups.
+// exited emits that a process has exited, and scans processes that share its groups. RM keeps
+// a shared group, so it is reported as one that may have to be restored.
 func (w *Watcher) exited(h *opener) {
 	if w.openers[h.process.PID] != h {
 		return // handled already
 	}
+	w.findHeirs(h)
 	w.forget(h)
 	w.reportLeft(h, func(membership) bool { return true })
 	if len(h.groups) == 0 {
 		return
+	}
+	for _, key := range sortedKeys(h.groups) {
+		if w.isShared(key) {
+			w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start, Key: key}})
+		}
 	}
 	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start}})
 	for _, o := range w.sortedOpeners() {

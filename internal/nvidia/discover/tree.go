@@ -9,10 +9,16 @@ import (
 
 // dependsOn reports whether freeing object frees the group or a part of it.
 func (g *Group) dependsOn(object nvrm.Handle) bool {
-	return object == g.Client || object == g.Handle || object == g.Device || object == g.Subdevice || slices.Contains(g.Channels, object)
+	return g.isFreedBy(object) || object == g.Subdevice || slices.Contains(g.Channels, object)
 }
 
-// same reports whether RM has the same objects for both groups.
+// isFreedBy reports whether freeing object frees the whole group.
+func (g *Group) isFreedBy(object nvrm.Handle) bool {
+	return object == g.Client || object == g.Handle || object == g.Device
+}
+
+// same reports whether RM has the same objects for both groups, as far as handles and numbers
+// say: RM gives a group that is made again the number of the freed one.
 func (g *Group) same(o *Group) bool {
 	return g.Key == o.Key && g.ID == o.ID && g.GPU == o.GPU && g.Subdevice == o.Subdevice && slices.Equal(g.Channels, o.Channels)
 }

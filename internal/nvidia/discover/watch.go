@@ -142,8 +142,11 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	if w.config.ignores(c.pid) {
 		return
 	}
-	if h := w.openers[c.pid]; c.free && (h == nil || !h.dependsOn(c.client, c.object)) {
-		return
+	if h := w.openers[c.pid]; c.free {
+		if h == nil || !h.dependsOn(c.client, c.object) {
+			return
+		}
+		h.noteFree(c.client, c.object)
 	}
 	p := w.addPending(c.pid, now)
 	if p == nil {

@@ -314,7 +314,8 @@ func TestClosedDescriptorIsNoticed(t *testing.T) {
 }
 
 // TestInheritedDescriptor checks that a process which inherited an open file is not reported,
-// even if it is scanned first, until the older process has exited.
+// even if it is scanned first, until the older process has exited. The group is still there
+// then, so it is reported as gone by its key: whatever was changed of it must be undone.
 func TestInheritedDescriptor(t *testing.T) {
 	_, path, _ := mounted(t)
 	w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: true})
@@ -330,8 +331,35 @@ func TestInheritedDescriptor(t *testing.T) {
 	w.Rescan(child)
 	w.wantNothing()
 	p.Kill()
-	if got := w.wantGone(); got.PID != p.PID || got.Handle != 0 {
-		t.Errorf("got %+v gone", got)
+	for _, want := range []Key{{c.Client, c.Compute.Group}, {}} {
+		if got := w.wantGone(); got.PID != p.PID || got.Key != want {
+			t.Errorf("got %+v gone, want %+v of process %d", got, want, p.PID)
+		}
+	}
+	if g := w.wantFound(); g.Process.PID != child || g.Client != c.Client {
+		t.Errorf("got client %v of %d, want %v of %d", g.Client, g.Process.PID, c.Client, child)
+	}
+}
+
+// TestInheritedDescriptorThatWasNeverUsed checks that a process is found which has inherited an
+// open file and has made no call through it, when the process that made its groups has exited.
+func TestInheritedDescriptorThatWasNeverUsed(t *testing.T) {
+	_, path, _ := mounted(t)
+	w := startWatcher(t, Config{Control: path, Only: proc.Everyone})
+	p := startProcess(t, path)
+	c := p.make()
+	wantGroup(t, w.wantComplete(c), p.PID, c)
+	child, err := strconv.Atoi(p.order("pass on"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
+	w.wantNothing()
+	p.Kill()
+	for _, want := range []Key{{c.Client, c.Compute.Group}, {}} {
+		if got := w.wantGone(); got.PID != p.PID || got.Key != want {
+			t.Fatalf("got %+v gone, want %+v of process %d", got, want, p.PID)
+		}
 	}
 	if g := w.wantFound(); g.Process.PID != child || g.Client != c.Client {
 		t.Errorf("got client %v of %d, want %v of %d", g.Client, g.Process.PID, c.Client, child)

@@ -106,12 +106,12 @@ func TestStatus(t *testing.T) {
 			t.Errorf("name of %#x: got %q, want %q", uint32(s), s.Error(), want)
 		}
 	}
-	for _, s := range []nvrm.Status{0x0f, 0x21, 0x23, 0x31, 0x33, 0x57} {
+	for _, s := range []nvrm.Status{0x0f, 0x23, 0x31, 0x33, 0x57} {
 		if !nvrm.IsGone(s) {
 			t.Errorf("%v: IsGone is false, want true", s)
 		}
 	}
-	for _, s := range []nvrm.Status{nvrm.OK, 0x1b, 0x1f, 0x3a, 0x56, 0x65, 0xffff} {
+	for _, s := range []nvrm.Status{nvrm.OK, 0x1b, 0x1f, 0x21, 0x3a, 0x56, 0x65, 0xffff} {
 		if nvrm.IsGone(s) {
 			t.Errorf("%v: IsGone is true, want false", s)
 		}
@@ -152,7 +152,7 @@ func TestDisableChannelsLimits(t *testing.T) {
 		t.Errorf("%d channels: %v", len(all), err)
 	}
 	all[63] = c.Compute.Group + 1
-	if err := disable(all); !nvrm.IsGone(err) {
-		t.Errorf("an unknown channel: got %v, want a status that means gone", err)
+	if err := disable(all); !errors.Is(err, nvrm.ErrInvalidChannel) || nvrm.IsGone(err) {
+		t.Errorf("an unknown channel: got %v, want %v, which does not mean gone", err, nvrm.ErrInvalidChannel)
 	}
 }

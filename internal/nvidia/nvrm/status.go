@@ -52,14 +52,15 @@ func (s Status) Error() string {
 }
 
 // IsGone reports whether err is a Status which means that the client, the object or the
-// GPU that a call named no longer exists.
+// GPU that a call named no longer exists. ErrInvalidChannel is none: a list of channels is
+// refused because of one that was freed.
 func IsGone(err error) bool {
 	var s Status
 	if !errors.As(err, &s) {
 		return false
 	}
 	switch s {
-	case ErrInvalidClient, ErrInvalidObjectHandle, ErrObjectNotFound, ErrInvalidObject, ErrInvalidChannel, ErrGPUIsLost:
+	case ErrInvalidClient, ErrInvalidObjectHandle, ErrObjectNotFound, ErrInvalidObject, ErrGPUIsLost:
 		return true
 	}
 	return false

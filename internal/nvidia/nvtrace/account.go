@@ -7,6 +7,7 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/stats"
+	"github.com/giveway/giveway/sched"
 )
 
 // MaxSwitch is the longest time between END and START that counts as a context switch (81
@@ -62,9 +63,9 @@ type Totals struct {
 // starts at the first time that Advance is called with. Once its buffers have grown it
 // allocates nothing.
 type Account struct {
-	IsFull     func(pid uint32, visit time.Duration) bool // counts visits by their length; may be nil
-	Cut        func(pid uint32, end int64) bool           // whether the process was stopped then; may be nil
-	MinAbsence time.Duration                              // after which a process counts as arrived; zero: none does
+	Slice      func(pid uint32) time.Duration   // the default slice of a process; nil: visits are not compared with it
+	Cut        func(pid uint32, end int64) bool // whether the process was stopped then; may be nil
+	MinAbsence time.Duration                    // after which a process counts as arrived; zero: none does
 	// Left says how a visit of a process ended; nil: unknown.
 	Left func(pid uint32, begin, end int64) hal.Departure
 	// Spent is called with each span, in order. It may be nil. A span begins where the one
@@ -127,6 +128,7 @@ func (a *Account) Advance(now int64) {
 		a.begun, a.now, a.since = true, now, now
 	}
 	if now < a.now-maxAhead {
+		a.lose()
 		a.restart(now, stateLost)
 	}
 	a.extend(now)
@@ -137,7 +139,7 @@ func (a *Account) Advance(now int64) {
 		}
 		a.apply(s)
 		if s.Cut {
-			a.state = stateLost
+			a.lose()
 		}
 		done++
 	}
@@ -150,7 +152,7 @@ func (a *Account) Advance(now int64) {
 func (a *Account) Reopen(start int64) {
 	start = min(max(start, 0), maxTime)
 	a.pending = a.pending[:0]
-	a.state = stateLost
+	a.lose()
 	if start >= a.now {
 		a.extend(start)
 		a.spendCertain()
@@ -231,13 +233,13 @@ func (a *Account) apply(s Switch) {
 	}
 	if a.haveSeq && missing != 0 {
 		a.totals.Lost += uint64(missing)
-		a.state = stateLost // what happened since is unknown
+		a.lose() // what happened since is unknown
 	}
 	a.haveSeq, a.seq = true, s.Seq
 	if s.At <= 0 || s.At > a.now {
 		a.totals.Bad++
 		if s.At != 0 {
-			a.state = stateLost // it happened at an unknown time
+			a.lose() // it happened at an unknown time
 		}
 		return
 	}
@@ -261,6 +263,7 @@ func (a *Account) start(s Switch, t int64) {
 	case a.state == stateHeld: // the END of the holder is missing: it was on until now
 		a.totals.Unpaired++
 		a.spend(hal.SpanHeld, a.holder, t, hal.LeftUnknown)
+		a.lose()
 	case took > int64(MaxSwitch):
 		a.spend(hal.SpanIdle, 0, t, hal.Stays)
 	case took >= 0:
@@ -274,8 +277,8 @@ func (a *Account) start(s Switch, t int64) {
 	a.state, a.holder, a.cameOn = stateHeld, s.PID, s.At
 	if u := a.tracked.of(s.PID); u != nil {
 		u.SwitchIns++
-		if again && !u.full {
-			u.Reloads++
+		if !again || u.over {
+			u.Visits.Count++
 		}
 		if a.MinAbsence > 0 && u.leftAt > 0 && s.At-u.leftAt >= int64(a.MinAbsence) {
 			u.Arrived = s.At
@@ -287,17 +290,12 @@ func (a *Account) start(s Switch, t int64) {
 func (a *Account) end(s Switch, t int64) {
 	u := a.tracked.of(s.PID)
 	if u != nil {
-		u.leftAt, u.full = s.At, false
+		u.leftAt, u.over = s.At, false
 	}
 	switch {
 	case a.state == stateHeld && a.holder == s.PID:
-		switch {
-		case u == nil:
-		case a.IsFull != nil && a.IsFull(s.PID, time.Duration(s.At-a.cameOn)):
-			u.Full++
-			u.full = true
-		case a.Cut != nil && a.Cut(s.PID, s.At):
-			u.Cut++
+		if u != nil {
+			a.endVisit(u, s)
 		}
 		left := hal.LeftUnknown
 		if a.Left != nil {
@@ -313,4 +311,32 @@ func (a *Account) end(s Switch, t int64) {
 		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
 	}
 	a.state, a.holder, a.endAt = stateReleased, s.PID, s.At
+}
+
+// endVisit counts the visit of u that ended with s. One that took the whole slice is over even if the
+// same context comes back at once.
+func (a *Account) endVisit(u *Usage, s Switch) {
+	if a.Slice == nil {
+		return
+	}
+	took, slice := time.Duration(s.At-a.cameOn), a.Slice(s.PID)
+	u.over = sched.IsFull(took, slice)
+	u.Visits.End(took, slice, a.Cut != nil && a.Cut(s.PID, s.At))
+}
+
+// lose is for when switches were lost. The end of the visit that went on is then not known: what it was
+// alone so far still counts, because Usage has told it.
+func (a *Account) lose() {
+	if u := a.tracked.of(a.holder); u != nil {
+		u.Visits.Alone += a.aloneNow(a.holder)
+	}
+	a.state = stateLost
+}
+
+// aloneNow returns for how much of its present visit a process was alone.
+func (a *Account) aloneNow(pid uint32) time.Duration {
+	if a.state != stateHeld || a.holder != pid || a.Slice == nil {
+		return 0
+	}
+	return sched.TimeAlone(time.Duration(a.now-a.cameOn), a.Slice(pid))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/sched"
 )
 
 const us = int64(time.Microsecond)
@@ -52,7 +53,7 @@ func usages(a *Account, now int64) []Usage {
 	a.Advance(now)
 	var out []Usage
 	for _, u := range a.tracked {
-		if u.leftAt, u.full = 0, false; u != (Usage{pid: u.pid}) {
+		if u.leftAt, u.over = 0, false; u != (Usage{pid: u.pid}) {
 			out = append(out, u)
 		}
 	}
@@ -64,8 +65,8 @@ func TestAccountTwoProcesses(t *testing.T) {
 	// 7 is on from the start, 8 comes on for 75 us, then 7 comes on and stays.
 	a.Add(script([2]int64{1500 * us, -7}, [2]int64{1580 * us, 8}, [2]int64{1655 * us, -8}, [2]int64{1737 * us, 7}))
 	want := []Usage{
-		{pid: 7, Resident: time.Duration(500*us + 263*us), SwitchIns: 1},
-		{pid: 8, Resident: time.Duration(75 * us), SwitchIns: 1},
+		{pid: 7, Resident: time.Duration(500*us + 263*us), SwitchIns: 1, Visits: sched.Visits{Count: 1}},
+		{pid: 8, Resident: time.Duration(75 * us), SwitchIns: 1, Visits: sched.Visits{Count: 1}},
 	}
 	if got := usages(a, 2000*us); !slices.Equal(got, want) {
 		t.Errorf("usage: got %+v, want %+v", got, want)
@@ -389,7 +390,7 @@ func TestAccountSwitchTimes(t *testing.T) {
 func TestAccountVisits(t *testing.T) {
 	a := newTracking(0)
 	a.MinAbsence = 5 * time.Millisecond
-	a.IsFull = func(pid uint32, visit time.Duration) bool { return pid == 1 && visit == 2*time.Millisecond }
+	a.Slice = func(pid uint32) time.Duration { return time.Duration(pid) * 2 * time.Millisecond }
 	a.Add(script(
 		[2]int64{1000 * us, 1}, [2]int64{3000 * us, -1}, // full
 		[2]int64{3100 * us, 2}, [2]int64{3600 * us, -2}, // the first visit is no arrival
@@ -398,35 +399,74 @@ func TestAccountVisits(t *testing.T) {
 		[2]int64{9100 * us, 1},
 	))
 	want := []Usage{
-		{pid: 1, Resident: time.Duration(4900 * us), SwitchIns: 3, Full: 2},
-		{pid: 2, Resident: time.Duration(900 * us), SwitchIns: 2, Arrived: 8600 * us},
+		{pid: 1, Resident: time.Duration(4900 * us), SwitchIns: 3, Visits: sched.Visits{Count: 3, Full: 2}},
+		{pid: 2, Resident: time.Duration(900 * us), SwitchIns: 2, Visits: sched.Visits{Count: 2}, Arrived: 8600 * us},
 	}
 	if got := usages(a, 10_000*us); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
+// twoMilliseconds is an Account.Slice.
+func twoMilliseconds(uint32) time.Duration { return 2 * time.Millisecond }
+
 // TestAccountCutVisits checks that a visit which ended by a stop is counted, unless it was full.
 func TestAccountCutVisits(t *testing.T) {
 	a := newTracking(0)
-	a.IsFull = func(_ uint32, visit time.Duration) bool { return visit == 2*time.Millisecond }
+	a.Slice = twoMilliseconds
 	a.Cut = func(pid uint32, end int64) bool { return pid == 1 && end >= 3000*us }
 	a.Add(script(
 		[2]int64{1000 * us, 1}, [2]int64{1500 * us, -1},
-		[2]int64{1600 * us, 2}, [2]int64{4000 * us, -2},
-		[2]int64{4100 * us, 1}, [2]int64{4200 * us, -1}, // cut
+		[2]int64{1600 * us, 2}, [2]int64{4200 * us, -2}, // long
+		[2]int64{4210 * us, 1}, [2]int64{4250 * us, -1}, // cut
 		[2]int64{4300 * us, 2}, [2]int64{4400 * us, -2},
 		[2]int64{4500 * us, 1}, [2]int64{6500 * us, -1}, // full
 	))
-	if u := usages(a, 10_000*us)[0]; u.SwitchIns != 3 || u.Full != 1 || u.Cut != 1 {
-		t.Errorf("got %+v, want three visits, one full and one cut", u)
+	want := []sched.Visits{{Count: 3, Full: 1, Cut: 1}, {Count: 2, Full: 1, Alone: 600 * time.Microsecond}} // process 2 was on from 1600 to 4200 us
+	for i, u := range usages(a, 10_000*us) {
+		if u.Visits != want[i] {
+			t.Errorf("process %d: got %+v, want %+v", i+1, u.Visits, want[i])
+		}
+	}
+}
+
+// TestAccountTimeAlone checks that the time in which a process was alone grows while its visit goes on, and
+// never falls, whatever is lost.
+func TestAccountTimeAlone(t *testing.T) {
+	lost := map[string]func(a *Account){
+		"nothing":           func(*Account) {},
+		"a switch":          func(a *Account) { a.Add([]Switch{{PID: 2, On: true, At: 52_000 * us, Seq: 9}}) },
+		"an end":            func(a *Account) { a.Add([]Switch{{PID: 2, On: true, At: 52_000 * us, Seq: 1}}) },
+		"a time":            func(a *Account) { a.Add([]Switch{{PID: 1, At: -1, Seq: 1}}) },
+		"all that followed": func(a *Account) { a.Add([]Switch{{PID: 1, At: 52_000 * us, Seq: 1, Cut: true}}) },
+		"the trace":         func(a *Account) { a.Reopen(55_000 * us) },
+	}
+	for name, lose := range lost {
+		a := newTracking(0)
+		a.Slice = twoMilliseconds
+		a.Add(script([2]int64{1000 * us, 1}))
+		var last time.Duration
+		for _, now := range []int64{2000, 3000, 4000, 51_000, 60_000, 61_000} {
+			if now == 60_000 {
+				lose(a)
+			}
+			u := usages(a, now*us)[0]
+			got, _ := a.Usage(u.pid)
+			if got.Visits.Alone < last || now == 51_000 && got.Visits.Alone != 48*time.Millisecond {
+				t.Errorf("lost %s: alone for %v at %d us, before %v", name, got.Visits.Alone, now, last)
+			}
+			last = got.Visits.Alone
+		}
+		if last < 48*time.Millisecond {
+			t.Errorf("lost %s: alone for %v in the end, want at least 48 ms", name, last)
+		}
 	}
 }
 
 // TestAccountReloads checks which visits were interrupted only by the stop of another group.
 func TestAccountReloads(t *testing.T) {
 	a := newTracking(0)
-	a.IsFull = func(_ uint32, visit time.Duration) bool { return visit == 2*time.Millisecond }
+	a.Slice = twoMilliseconds
 	a.Add(script(
 		[2]int64{1000 * us, 1}, [2]int64{1500 * us, -1},
 		[2]int64{1580 * us, 1}, [2]int64{3580 * us, -1}, // loaded again; full
@@ -436,8 +476,8 @@ func TestAccountReloads(t *testing.T) {
 		[2]int64{9000 * us, 1}, // after an idle time
 	))
 	want := []Usage{
-		{pid: 1, Resident: time.Duration(3660 * us), SwitchIns: 5, Reloads: 1, Full: 1},
-		{pid: 2, Resident: time.Duration(220 * us), SwitchIns: 1},
+		{pid: 1, Resident: time.Duration(3660 * us), SwitchIns: 5, Visits: sched.Visits{Count: 4, Full: 1}},
+		{pid: 2, Resident: time.Duration(220 * us), SwitchIns: 1, Visits: sched.Visits{Count: 1}},
 	}
 	if got := usages(a, 10_000*us); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

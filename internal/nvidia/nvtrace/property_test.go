@@ -268,7 +268,7 @@ func TestHostileTraces(t *testing.T) {
 			}
 			before = got
 			for _, u := range a.tracked {
-				if old := had[u.pid]; u.Resident < old.Resident || u.SwitchIns < old.SwitchIns || u.Full > u.SwitchIns {
+				if old := had[u.pid]; u.Resident < old.Resident || u.SwitchIns < old.SwitchIns || u.Visits.Full+u.Visits.Cut > u.Visits.Count || u.Visits.Count > u.SwitchIns {
 					t.Errorf("%+v after %+v", u, old)
 				}
 				had[u.pid] = u

@@ -10,6 +10,10 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
+// ErrRefused is matched by errors which mean that this driver, GPU or user cannot have the
+// trace.
+var ErrRefused = errors.New("context-switch trace refused")
+
 // refusedError means that this driver, GPU or user cannot have the trace. A second attempt
 // fails too.
 type refusedError struct {
@@ -18,8 +22,11 @@ type refusedError struct {
 }
 
 func (e refusedError) Error() string {
-	return fmt.Sprintf("context-switch trace refused: %s: %v", e.reason, e.err)
+	return fmt.Sprintf("%v: %s: %v", ErrRefused, e.reason, e.err)
 }
+
+// Is makes errors.Is match ErrRefused.
+func (e refusedError) Is(target error) bool { return target == ErrRefused }
 
 func (e refusedError) Unwrap() error { return e.err }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/giveway/giveway/sched"
 )
 
 // maxTracked is how many processes an Account keeps the usage of.
@@ -13,16 +15,15 @@ const maxTracked = 1 << 12
 type Usage struct {
 	Resident  time.Duration // time that its contexts were on the GPU; never decreases
 	SwitchIns uint64        // how often one came on
-	// Reloads is how often one came on that had been on until then, although its visit was not
-	// full. A call that stops a group saves and loads the context on the GPU, whichever it is.
-	Reloads uint64
-	Full    uint64 // visits for which Account.IsFull was true when they ended
-	Cut     uint64 // other visits for which Account.Cut was
-	Arrived int64  // GPU time at which one last came on after none was for MinAbsence; zero: never
+	// Visits counts the visits by their length. A context that comes on again at once, although its
+	// slice was not over, goes on with its visit: a call that stops a group saves and loads the context
+	// on the GPU, whichever it is. Arrived and Known are not set.
+	Visits  sched.Visits
+	Arrived int64 // GPU time at which one last came on after none was for MinAbsence; zero: never
 
 	pid    uint32
 	leftAt int64 // the time of its last END; zero: none
-	full   bool  // the visit that ended then was
+	over   bool  // the slice of the visit that ended then was
 }
 
 // table holds the usage of the tracked processes, sorted by pid.
@@ -61,8 +62,11 @@ func (a *Account) Forget(pid uint32) {
 // Usage returns the usage of a process up to the last Advance. ok is false if the process is
 // not tracked.
 func (a *Account) Usage(pid uint32) (u Usage, ok bool) {
-	if p := a.tracked.of(pid); p != nil {
-		return *p, true
+	p := a.tracked.of(pid)
+	if p == nil {
+		return Usage{}, false
 	}
-	return Usage{}, false
+	u = *p
+	u.Visits.Alone += a.aloneNow(pid)
+	return u, true
 }

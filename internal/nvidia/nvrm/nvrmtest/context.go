@@ -61,22 +61,41 @@ func NewContext(f nvrm.Ioctler) (Context, error) {
 	}
 	make(c.Client, c.Device, nvgpu.NV01_DEVICE_0, nil)
 	make(c.Device, c.Subdevice, nvgpu.NV20_SUBDEVICE_0, nil)
-	groups := append([]Channels{c.Compute}, c.Copies...)
-	for i, g := range groups {
-		engine := uint32(nvgpu.HOPPER_DMA_COPY_A)
-		if i == 0 {
-			engine = nvgpu.HOPPER_COMPUTE_A
-		}
-		make(c.Device, g.Group, nvgpu.KEPLER_CHANNEL_GROUP_A, groupParams(g.Engine))
-		for _, ch := range g.Channels {
-			make(g.Group, ch, nvgpu.HOPPER_CHANNEL_GPFIFO_A, nil)
-			make(ch, ch+1, engine, nil)
+	if err == nil {
+		err = c.makeGroup(f, c.Compute, nvgpu.HOPPER_COMPUTE_A)
+	}
+	for _, g := range c.Copies {
+		if err == nil {
+			err = c.makeGroup(f, g, nvgpu.HOPPER_DMA_COPY_A)
 		}
 	}
 	if err != nil {
 		return c, fmt.Errorf("make context: %w", err)
 	}
 	return c, nil
+}
+
+// makeGroup makes a group whose channels have an engine object of a class each.
+func (c Context) makeGroup(f nvrm.Ioctler, g Channels, engine uint32) error {
+	_, err := nvrm.Alloc(f, c.Client, c.Device, g.Group, nvgpu.KEPLER_CHANNEL_GROUP_A, groupParams(g.Engine))
+	for _, ch := range g.Channels {
+		if err == nil {
+			_, err = nvrm.Alloc(f, c.Client, g.Group, ch, nvgpu.HOPPER_CHANNEL_GPFIFO_A, nil)
+		}
+		if err == nil {
+			_, err = nvrm.Alloc(f, c.Client, ch, ch+1, engine, nil)
+		}
+	}
+	return err
+}
+
+// Remake frees the compute group and makes it again with the same handles, as cudaDeviceReset
+// and the next use of CUDA do.
+func (c Context) Remake(f nvrm.Ioctler) error {
+	if err := nvrm.Free(f, c.Client, c.Device, c.Compute.Group); err != nil {
+		return err
+	}
+	return c.makeGroup(f, c.Compute, nvgpu.HOPPER_COMPUTE_A)
 }
 
 // groupParams returns NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS for an engine.

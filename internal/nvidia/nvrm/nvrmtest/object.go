@@ -171,13 +171,32 @@ func (rm *RM) newGroup(mem fusedev.Memory, params uint64, size uint32) (*group, 
 	if err := mem.Read(params, buf); err != nil {
 		return nil, errInvalidAddress
 	}
-	g := &group{id: rm.nextGroup, engine: le.Uint32(buf[12:])}
-	rm.nextGroup++
+	g := &group{engine: le.Uint32(buf[12:])}
+	g.id = rm.leastUnused(g.engine)
 	if gpu := rm.gpu(g); gpu != nil {
 		gpu.Opened(g.id)
 	}
 	rm.setSlice(g, sliceGroup)
 	return g, nvrm.OK
+}
+
+// leastUnused returns the number of a new group. Like the driver it gives out the least one
+// that no group of the runlist has, so a group that is freed and made again has the same. Each
+// engine has a runlist.
+func (rm *RM) leastUnused(engine uint32) GroupID {
+	used := map[GroupID]bool{}
+	for _, c := range rm.clients {
+		for _, o := range c.objects {
+			if o.group != nil && o.group.engine == engine {
+				used[o.group.id] = true
+			}
+		}
+	}
+	id := GroupID(0)
+	for used[id] {
+		id++
+	}
+	return id
 }
 
 // setSlice sets the slice of a group. It reads back as set; the GPU's shortest slice is one

@@ -1,9 +1,9 @@
 package nvrmtest
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -84,7 +84,17 @@ func (rm *RM) ShareGroup(server, client Context) {
 	of(client).group = of(server).group
 }
 
-// runProgram makes a context, reports it, and waits until standard input is closed.
+// Remake makes the Program free its compute group and make it again.
+func (p *Program) Remake(t testing.TB) {
+	t.Helper()
+	fmt.Fprintln(p.In)
+	if answer, err := bufio.NewReader(p.Out).ReadString('\n'); err != nil || answer != "ok\n" {
+		t.Fatalf("make the group again: got %q, %v", answer, err)
+	}
+}
+
+// runProgram makes a context, reports it, makes its group again for each line of standard
+// input, and ends when that is closed.
 func runProgram(path string) error {
 	other, err := nvrm.Open(path)
 	if err != nil {
@@ -104,6 +114,11 @@ func runProgram(path string) error {
 	if err := json.NewEncoder(os.Stdout).Encode(programInfo{f.Fd(), other.Fd(), c}); err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if err := c.Remake(f); err != nil {
+			return err
+		}
+		fmt.Println("ok")
+	}
 	return nvrm.Free(f, c.Client, 0, c.Client)
 }

@@ -53,7 +53,6 @@ type RM struct {
 	mu         sync.Mutex
 	clients    map[nvrm.Handle]*client
 	nextClient nvrm.Handle
-	nextGroup  GroupID
 	logged     int
 }
 
@@ -65,7 +64,7 @@ func New(cfg Config) *RM {
 	if cfg.Sleep == nil {
 		cfg.Sleep = time.Sleep
 	}
-	return &RM{cfg: cfg, clients: make(map[nvrm.Handle]*client), nextClient: cfg.FirstClient, nextGroup: 1}
+	return &RM{cfg: cfg, clients: make(map[nvrm.Handle]*client), nextClient: cfg.FirstClient}
 }
 
 // File is a descriptor of an open control file, for use in this process.
