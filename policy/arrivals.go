@@ -17,6 +17,9 @@ type arrivals struct {
 // policy that cleared the device for longer would be overruled.
 const maxLead = 500 * time.Millisecond
 
+// An announcement may be late by a lateNotice-th of the lead.
+const lateNotice = 4
+
 func (a *arrivals) arrivalParams() params {
 	a.patience = 2 * time.Millisecond
 	return params{
@@ -52,4 +55,44 @@ func (a *arrivals) due(q *sched.Queue, now sched.Time, lead time.Duration) (bool
 		return false, 0
 	}
 	return true, until
+}
+
+// announced is the next request of an online queue on a device with slices, if the queue has
+// announced it (Attr.Expect).
+type announced struct {
+	at     sched.Time // when the request is expected; zero: none is announced
+	since  sched.Time // when it was announced
+	inTime bool       // that was early enough to clear the device for it
+	begun  bool       // it is expected now, or was: the lead may have become shorter since
+	over   bool       // it has been served, or it did not come
+}
+
+// update reports whether the announced request of q is expected or served now, whether the device is
+// to be clear for it, and when either changes; zero is not by itself. Lead is how long it takes to
+// clear the device. A request that does not come within patience is not waited for, and one that
+// takes longer than longest is not protected to its end.
+//
+// If less than lead is left when a request is announced, or it comes much too early, batch queues would
+// be stopped while it is served. Each stop interrupts it, so the device is not cleared then.
+func (a *announced) update(q *sched.Queue, now sched.Time, lead, patience, longest time.Duration) (expected, clear bool, change sched.Time) {
+	if at := q.Attr.Expect; at != a.at {
+		*a = announced{at: at, since: now, inTime: at.Sub(now) >= lead-lead/lateNotice}
+	}
+	if a.over {
+		return false, false, 0
+	}
+	from, until := a.at.Add(-lead), a.at.Add(patience)
+	arrived := q.Counters.Known && q.ReadySince >= a.since
+	if arrived {
+		until = q.ReadySince.Add(longest)
+	}
+	switch {
+	case arrived && !q.Ready() || now >= until:
+		a.over = true
+		return false, false, 0
+	case !arrived && now < from && !a.begun:
+		return false, false, from
+	}
+	a.begun = true
+	return true, a.inTime && !(arrived && q.ReadySince < from), until
 }

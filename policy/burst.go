@@ -57,12 +57,6 @@ const (
 	burstIdle      = 5 * time.Millisecond // bursts end if no online queue has had work for so long
 	lateEntryPause = 2 * time.Second      // no bursts for so long after a late entry
 
-	// Measured on an H200. A visit of an online queue costs two switches of 165 us. A visit
-	// of a batch queue that is cut off at once counts as about 100 us of device time, in
-	// which it makes no progress: the trace counts half of each switch, and 40 us pass
-	// before the queue continues.
-	visitCost   = 330 * time.Microsecond
-	uselessTime = 100 * time.Microsecond
 )
 
 func (b *burst) burstParams() params {
@@ -77,7 +71,7 @@ func (b *burst) burstParams() params {
 type visitCount struct {
 	at          sched.Time
 	online      uint64        // visits of online queues
-	batch       uint64        // visits of batch and idle queues
+	batch       uint64        // visits of batch and class-idle queues
 	batchServed time.Duration // device time of those
 	queues      uint64        // a checksum of the queues that were counted, and their classes
 	lateEntries uint64        // late entries of online queues
@@ -106,7 +100,7 @@ func (b *burst) update(v *sched.View, allowed bool) {
 	}
 	switch b.phase {
 	case noBurst:
-		b.findPingPong(v.Now, count)
+		b.findPingPong(v.Now, &v.Devices[0], count)
 	case inBurst:
 		b.endBurst(v, count)
 	case inGap:
@@ -115,10 +109,10 @@ func (b *burst) update(v *sched.View, allowed bool) {
 }
 
 // findPingPong begins the first burst if the last window shows ping-pong.
-func (b *burst) findPingPong(now sched.Time, count visitCount) {
+func (b *burst) findPingPong(now sched.Time, dev *sched.Device, count visitCount) {
 	b.window = max(b.window, firstWindow)
 	if count.at.Sub(b.from.at) >= b.window {
-		if b.pingPong(count) {
+		if b.pingPong(dev, count) {
 			b.phase, b.since, b.entered = inBurst, now, now
 			b.workedAt, b.wake = now, now.Add(min(b.length, burstIdle))
 		}
@@ -134,12 +128,16 @@ func (b *burst) findPingPong(now sched.Time, count visitCount) {
 
 // pingPong reports whether the window that ends now was spent on switches between online
 // and batch queues, and batch work would get more in gaps.
-func (b *burst) pingPong(count visitCount) bool {
+//
+// A visit of an online queue costs two switches. A visit of a batch queue that is cut off at once
+// counts as half of MinSharedSlice, in which it makes no progress: on an H200 the trace counts half of
+// each switch, and 40 us pass before the queue continues, about 100 us in all.
+func (b *burst) pingPong(dev *sched.Device, count visitCount) bool {
 	length := count.at.Sub(b.from.at)
 	visits, batchVisits := count.online-b.from.online, count.batch-b.from.batch
-	useful := count.batchServed - b.from.batchServed - times(batchVisits, uselessTime)
+	useful := count.batchServed - b.from.batchServed - times(batchVisits, dev.MinSharedSlice/2)
 	inGaps := float64(length) * float64(b.gap) / float64(b.length+b.gap)
-	return times(visits, visitCost) >= length/5 && batchVisits >= visits/2 && float64(useful) < inGaps*3/4
+	return times(visits, 2*dev.SwitchTime) >= length/5 && batchVisits >= visits/2 && float64(useful) < inGaps*3/4
 }
 
 // endBurst ends the burst when it is over, or all bursts when no online queue has work.
@@ -196,7 +194,7 @@ func (b *burst) leave(now sched.Time, count visitCount, window time.Duration) {
 
 // stops reports whether q is stopped because of a burst.
 func (b *burst) stops(dev *sched.Device, q *sched.Queue) bool {
-	return b.phase == inBurst && givesWay(q) && yieldsBySlice(dev, q) && q.Level() != sched.LevelNone && runnable(q)
+	return b.phase == inBurst && givesWay(q) && yieldsBySlice(dev, q) && q.Level() != sched.LevelNone && q.Runnable()
 }
 
 // countVisits returns what the hardware has counted so far.
@@ -230,7 +228,7 @@ func countVisits(v *sched.View) (c visitCount) {
 func onlineWorks(v *sched.View) (works bool, launched uint64) {
 	for i := range v.Queues {
 		if q := &v.Queues[i]; q.Attr.Class == sched.Online {
-			works = works || runnable(q)
+			works = works || q.Runnable()
 			launched += q.Counters.Launched
 		}
 	}

@@ -100,7 +100,7 @@ func TestPingPong(t *testing.T) {
 	b.after(50*ms, 20, 20, 0)
 	b.wants(t, "few visits in each of two windows", noBurst, 50*ms)
 	b = newBurstTest()
-	b.after(31*5*visitCost, 31, 31, 3*ms)
+	b.after(31*5*2*h200Device.SwitchTime, 31, 31, 3*ms)
 	b.wants(t, "exactly a fifth of the time", inBurst, 5*ms)
 }
 

@@ -30,7 +30,7 @@ type loopNode struct {
 	entries          int           // how often a first burst began
 }
 
-var h200Device = sched.Device{ID: "gpu0", Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, StopTime: 800 * time.Microsecond}
+var h200Device = sched.Device{ID: "gpu0", Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, SwitchTime: 165 * time.Microsecond, StopTime: 800 * time.Microsecond}
 
 // newLoopNode returns a node whose online process loops as measured with kernels of 100 us,
 // 1 us apart.
@@ -106,7 +106,7 @@ func (n *loopNode) serve() {
 	if n.batchIdle {
 		return
 	}
-	batch.Served += max(ms-time.Duration(rate*float64(n.lost)), time.Duration(rate*float64(uselessTime)))
+	batch.Served += max(ms-time.Duration(rate*float64(n.lost)), time.Duration(rate*float64(h200Device.MinSharedSlice/2)))
 }
 
 func (n *loopNode) batchGrant() (sched.Grant, bool) {

@@ -15,9 +15,9 @@ import (
 // A deadline is the time from when the work became ready to when it is done. Where
 // requests are reported it counts from the start of the oldest open request, so that
 // it does not move while the commands of the request come and go. Otherwise, and once
-// the deadline of the request has passed, it counts from ReadySince: in a process that
-// always has commands submitted, each lot of commands has a deadline of its own, even if
-// the process marks no requests and so has one that never ends.
+// the deadline of the request has passed, it counts from ReadySince. That moves on with
+// each group of commands that is finished, in a process that always has commands submitted:
+// such a process has one request that never ends, unless it marks its requests.
 //
 // Under overload the rule alone makes all work late: the work that is latest has
 // the earliest deadline and makes the next work late too (the domino effect). So
@@ -71,7 +71,7 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 	p.urgencies, p.order = p.urgencies[:0], p.order[:0]
 	for i := range v.Queues {
 		var u urgency
-		if q := &v.Queues[i]; runnable(q) {
+		if q := &v.Queues[i]; q.Runnable() {
 			u = p.urgencyOf(q, v.Now)
 			u.uncounted = uncounted(q)
 			p.order = append(p.order, u)
@@ -87,7 +87,7 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 	}
 	chosen, waiting := p.order[:k], p.order[k:]
 	p.grantOnly(v, func(i int) bool {
-		return runnable(&v.Queues[i]) && p.urgencies[i].compare(chosen[k-1]) <= 0
+		return v.Queues[i].Runnable() && p.urgencies[i].compare(chosen[k-1]) <= 0
 	})
 
 	if len(waiting) == 0 {

@@ -20,8 +20,8 @@ const ExternalName = "external"
 // One question is open at a time. Until it is answered the last answer stays in force,
 // and queues that the last answered question did not name are granted. If the answer is later
 // than the deadline, wrong, or the process is gone, the fallback policy decides until a
-// valid answer arrives. It is a new one each time: to one that had decided before, all service
-// that the other process has let queues have since then would be due at once.
+// valid answer arrives. It is made anew each time: an old one would charge queues, all at once, for
+// the service that they had while the other process decided.
 type External struct {
 	planner
 	deadline     time.Duration

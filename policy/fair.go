@@ -79,7 +79,7 @@ func (f *fair) Plan(v *sched.View) sched.Plan {
 	if current < 0 {
 		current = f.nextTurn(v.Now)
 	}
-	f.grantOnly(v, func(i int) bool { return f.entityIndex[i] == current && runnable(&v.Queues[i]) })
+	f.grantOnly(v, func(i int) bool { return f.entityIndex[i] == current && v.Queues[i].Runnable() })
 	if ready < 2 {
 		return f.plan(0)
 	}
@@ -155,7 +155,7 @@ func (f *fair) updateEntities(v *sched.View) {
 			f.entities = slices.Insert(f.entities, at, entity{id: f.entityOf(q), weight: unit})
 		}
 		f.entities[at].open = true
-		f.entities[at].ready = f.entities[at].ready || runnable(q)
+		f.entities[at].ready = f.entities[at].ready || q.Runnable()
 		at++
 	}
 	f.entities = slices.DeleteFunc(f.entities, func(e entity) bool { return !e.open })

@@ -12,9 +12,9 @@ const (
 	// the rung.
 	longPause = 8
 
-	// refillPart is the part of the time without any context that batch work
-	// loses besides: a context that was cut off inside a kernel makes no progress
-	// for 40 us after the two switches, which take 330 us (measured on an H200).
+	// A context that was interrupted inside a kernel makes no progress for 40 us after the two
+	// switches, which take 330 us (measured on an H200). So a refillPart-th of the time in which no
+	// context was on the device is subtracted from what batch work gets.
 	refillPart = 8
 )
 
@@ -26,11 +26,11 @@ type gauge struct {
 	// The last reading.
 	at    sched.Time
 	all   time.Duration // service of all measured queues
-	batch time.Duration // service of batch and idle queues
+	batch time.Duration // service of batch and class-idle queues
 	rung  int           // in force
 	since sched.Time    // since when
 
-	// Checksums of the queues on the device: of all, and of batch and idle queues.
+	// Checksums of the queues on the device: of all, and of batch and class-idle queues.
 	queues, batchQueues uint64
 
 	// Since the last reading.
@@ -38,7 +38,7 @@ type gauge struct {
 	openTime time.Duration // sum of their durations
 
 	sinceRequest measurement // what was measured since a reading with requests
-	pauses       meanTime    // how long that was each time, until the next one
+	pauses       meanTime    // time between two readings with requests
 }
 
 // measurement is what was measured in a period: its length, batch work's part of it, and the part
@@ -100,14 +100,14 @@ func (g *gauge) read(v *sched.View, l *ladder, finished int, openTime time.Durat
 	}
 	r := &l.rungs[l.current]
 	r.add(m)
-	if g.sinceRequest.wall <= trialTime/4 || g.sinceRequest.wall <= longPause*g.pauses.mean {
+	if g.sinceRequest.wall <= probeTime/4 || g.sinceRequest.wall <= longPause*g.pauses.mean {
 		r.add(g.sinceRequest)
 	}
 	g.pauses.add(g.sinceRequest.wall)
 	g.sinceRequest = measurement{}
 	r.requests += next.finished
 	r.openTime += next.openTime
-	if r.wall > 8*trialTime {
+	if r.wall > 8*probeTime {
 		r.wall, r.lost, r.batch, r.requests, r.openTime = r.wall/2, r.lost/2, r.batch/2, r.requests/2, r.openTime/2
 	}
 }

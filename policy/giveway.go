@@ -23,8 +23,7 @@ import (
 //     stopCost), and otherwise limited to a small number of commands in flight.
 //
 // Standard queues keep the device's defaults. A queue of class idle runs when no
-// other queue is ready; here "idle queue" means the class. The scheduler's floor
-// keeps batch queues from starving.
+// other queue is ready. The scheduler's floor keeps batch queues from starving.
 //
 // A plan begins with a summary of the device (summary.go), which watches online queues
 // (online.go, rhythm.go) and standard ones (usage.go). Then the turn is given (rotation.go) and
@@ -51,14 +50,14 @@ type giveway struct {
 	learn        learnPeriod
 
 	// The rotation: see rotate.
-	clocks     [2]vclock     // virtual time of the batch queues and of the idle queues
-	current    sched.QueueID // the queue whose turn it is; zero if none
-	turnStart  turnStart
-	inRotation int        // queues that took turns when the current turn began: see turnLength
-	idleStop   sched.Time // idle queues are stopped until then, because the device was busy
+	clocks        [2]vclock     // virtual time of the batch queues and of the class-idle queues
+	current       sched.QueueID // the queue whose turn it is; zero if none
+	turnStart     turnStart
+	inRotation    int        // queues that took turns when the current turn began: see turnLength
+	classIdleStop sched.Time // class-idle queues are stopped until then, because the device was busy
 
 	// Online work on a device without slices: see updateBusy.
-	batchAt     sched.Time // when a batch or idle queue last had work
+	batchAt     sched.Time // when a batch or class-idle queue last had work
 	serving     bool       // online work was ready at the last plan
 	lingerUntil sched.Time // batch queues stay stopped until then, in case online work continues
 	stopCost    stopCost
@@ -68,13 +67,13 @@ type giveway struct {
 	planned sched.Time // time of the last plan: see updateBurst
 }
 
-// setting is how far batch and idle queues give way in one plan. giveway always uses its
+// setting is how far batch and class-idle queues give way in one plan. giveway always uses its
 // parameters. slo chooses a setting for each plan.
 type setting struct {
 	slice       time.Duration // of the batch queue whose turn it is, beside online queues
 	sharedSlice time.Duration // of batch queues side by side, beside online queues; MinSlice: they take turns instead
-	onlineSlice time.Duration // of online queues, beside batch and idle queues
-	bound       uint32        // on commands in flight of batch and idle queues without slices; zero is none
+	onlineSlice time.Duration // of online queues, beside batch and class-idle queues
+	bound       uint32        // on commands in flight of batch and class-idle queues without slices; zero is none
 	bursts      bool          // batch queues may be stopped for bursts of online work
 
 	// On any device there may be batch queues without slices, which have to be stopped to make
@@ -101,7 +100,8 @@ type queueState struct {
 	served       time.Duration // Queue.Served at the last plan
 	servedAtTurn time.Duration // Queue.Served when the current turn began
 	lastTurn     sched.Time    // when its last turn began, or when it entered the group
-	takesTurns   bool          // it is a batch or idle queue that would use a turn now
+	takesTurns   bool          // it is a batch or class-idle queue that would use a turn now: see update
+	readyAt      sched.Time    // when it last was runnable
 	withheld     bool          // it was not let run for some of its turn, because others had work: see endTurn
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
@@ -205,7 +205,7 @@ func (p *giveway) updateBurst(v *sched.View, set *setting) {
 	}
 }
 
-// grantBatch grants a batch or idle queue if it may run. A queue that takes no turns is
+// grantBatch grants a batch or class-idle queue if it may run. A queue that takes no turns is
 // granted: it costs nothing, and its next command starts at once.
 func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, st *queueState, s *summary, set *setting) {
 	if p.burst.stops(dev, q) {
@@ -222,15 +222,15 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 			break // to stop it would cost a stop and a start for each online request
 		}
 		s.wake = earlier(s.wake, s.busyChange)
-		if s.busy && set.stopWhenBusy || q.ID != p.current || idle && s.idleWaits {
+		if s.busy && set.stopWhenBusy || q.ID != p.current || idle && s.classIdleWaits {
 			return
 		}
-	case idle && st.takesTurns && p.idleStop > now && q.Level() != sched.LevelNone: // one that cannot be stopped is granted, for a slice below the default one
-		s.wake = earlier(s.wake, p.idleStop)
+	case idle && st.takesTurns && p.classIdleStop > now && q.Level() != sched.LevelNone: // one that cannot be stopped is granted, for a slice below the default one
+		s.wake = earlier(s.wake, p.classIdleStop)
 		return
 	case p.runsBeside(q, st):
 		g.Slice = p.sliceBeside(now, dev, st, s, set)
-	case q.ID == p.current && !(st.takesTurns && idle && s.idleWaits):
+	case q.ID == p.current && !(st.takesTurns && idle && s.classIdleWaits):
 		g.Slice = sliceOfTurn(dev, q, st, s, set)
 	case !st.takesTurns:
 		if s.hasOnline && set.slice > 0 { // a short slice in case it gets work, which is noticed only after a while
@@ -240,8 +240,8 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 		if (s.hasOnline || idle) && set.slice > 0 {
 			g.Slice = max(dev.MinSharedSlice, set.slice)
 		}
-		if idle && s.idleWaits && set.slice > 0 && !s.idleShort {
-			g.Slice, s.idleShort = sched.MinSlice, true // no other queue has one: see sliceOfTurn
+		if idle && s.classIdleWaits && set.slice > 0 && !s.classIdleShort {
+			g.Slice, s.classIdleShort = sched.MinSlice, true // no other queue has one: see sliceOfTurn
 		}
 	default:
 		st.withheld = true
@@ -283,14 +283,21 @@ func givesWay(q *sched.Queue) bool {
 	return q.Attr.Class == sched.Batch || q.Attr.Class == sched.Idle
 }
 
+// shortRest is for how long a queue with counters that runs side by side with others still takes part
+// after it ran out of work. A process that launches kernel by kernel runs out of work all the time: if
+// it took no part in that moment, its trial would end. A queue that has a turn of its own gives it up
+// at once.
+const shortRest = 5 * time.Millisecond
+
 // update charges q for its service since the last plan, and sets whether it takes turns. Side
-// by side only the service above sideBySideShare times its share counts: see limitShares.
-func (st *queueState) update(q *sched.Queue) {
+// by side only the service above sideBySideShare times its share counts: see limitShares. It returns
+// when takesTurns changes by itself; zero is never.
+func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time) sched.Time {
 	if q.Attr.Class != st.class { // or the queue is new; the zero state is that of a new standard queue
 		*st = queueState{served: q.Served, servedAtTurn: q.Served, class: q.Attr.Class}
 	}
 	if !givesWay(q) {
-		return // takes no turns
+		return 0 // takes no turns
 	}
 	if used := q.Served - st.served; used > 0 {
 		st.unusedTurn = false
@@ -301,5 +308,12 @@ func (st *queueState) update(q *sched.Queue) {
 		}
 	}
 	st.served, st.triedLater = q.Served, false
-	st.takesTurns = !st.unusedTurn && runnable(q)
+	st.takesTurns = !st.unusedTurn && q.Runnable()
+	if q.Runnable() {
+		st.readyAt = now
+	} else if until := st.readyAt.Add(shortRest); st.sideBySide && now < until && !q.Attr.Paused && q.Visits.Known && yieldsBySlice(dev, q) {
+		st.takesTurns = !st.unusedTurn
+		return until
+	}
+	return 0
 }

@@ -633,8 +633,8 @@ func TestIdleClassRestsAfterATurnWithLittleService(t *testing.T) {
 		p := makeGiveway()
 		q := sched.Queue{Measured: c.measured, Can: c.can, Attr: sched.Attr{Class: c.class}, Counters: sched.Counters{Known: true}}
 		p.endTurn(now, &h200Device, &q, &queueState{class: c.class, served: c.served + ms, servedAtTurn: ms, withheld: c.withheld})
-		if want := now.Add(20 * 50 * ms); (p.idleStop == want) != c.want || !c.want && p.idleStop != 0 {
-			t.Errorf("%s: idle queues are stopped until %v, want %v", c.name, p.idleStop, c.want)
+		if want := now.Add(20 * 50 * ms); (p.classIdleStop == want) != c.want || !c.want && p.classIdleStop != 0 {
+			t.Errorf("%s: idle queues are stopped until %v, want %v", c.name, p.classIdleStop, c.want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (p *hpf) Plan(v *sched.View) sched.Plan {
 	topBusy, topRunnable, lowest := int32(math.MinInt32), int32(math.MinInt32), int32(math.MaxInt32)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if runnable(q) {
+		if q.Runnable() {
 			topRunnable, lowest = max(topRunnable, p.rank(q)), min(lowest, p.rank(q))
 		}
 		if due, _ := p.due(q, v.Now, lead); due || knownBusy(q) {

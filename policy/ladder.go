@@ -10,7 +10,7 @@ import (
 // The rungs are in the order in which batch work gives way further.
 //
 // It begins at the rung where batch work gives way at once, and tries milder ones.
-// A trial lasts a few requests. It ends at the first late request, or if the
+// A probe lasts a few requests. It ends at the first late request, or if the
 // slowest requests show that later ones will be late. The rung is then not tried
 // again for a pause, which doubles each time. If no request is late and batch work
 // gains by it, the rung becomes the chosen one. The ladder leaves the chosen rung
@@ -27,7 +27,7 @@ type ladder struct {
 	device sched.Device
 
 	current   int        // the rung in force
-	chosen    int        // the best known rung, to which a trial returns
+	chosen    int        // the best known rung, to which a probe returns
 	changedAt sched.Time // when current was set
 	since     sched.Time // since when current is in force; Never until it is
 
@@ -59,7 +59,7 @@ type rung struct {
 	requests float64       // finished in the time of the measurement
 	openTime time.Duration // sum of their durations
 
-	retry sched.Time    // no trial before this
+	retry sched.Time    // no probe before this
 	pause time.Duration // before the last retry
 }
 
@@ -68,25 +68,25 @@ type rung struct {
 const (
 	maxRungs = 7 // default slice, up to four halvings, minimum slice, stop
 
-	// A trial takes at least trialRequests requests and trialTime, so half a
+	// A probe takes at least probeRequests requests and probeTime, so half a
 	// second at 32 requests a second or more. TestSLOConverges allows 4 s.
-	trialRequests = 16
-	trialTime     = 500 * time.Millisecond
-	keptRequests  = 4 * trialRequests
+	probeRequests = 16
+	probeTime     = 500 * time.Millisecond
+	keptRequests  = 4 * probeRequests
 
-	// slo aims at 99 % of requests in time. Of the 1 % that may be late, 0.4 are
-	// for the chosen setting and 0.6 for stalls of the host. Trials get 0.3. With
-	// 0.4 for trials, 98.97 % were in time in the worst run with kernels launched
-	// one by one on a noisy host. With 0.3 for the setting, batch work kept 94.8 %
-	// on a host with stalls, not 95.1 % (TestSLOBearsABusyHost).
+	// slo aims at 99 % of requests in time. Of the 1 % that may be late, 0.4 % may be so
+	// because of the chosen setting and 0.6 % because of stalls of the host. No probe begins
+	// while more than 0.3 % of the last requests were late. With 0.4 %, 98.97 % were in time in
+	// the worst run with kernels launched one by one on a noisy host. With 0.3 % for the
+	// setting, batch work kept 94.8 % on a host with stalls, not 95.1 % (TestSLOBearsABusyHost).
 	mayBeLate      = 0.01
 	lateBySetting  = 0.4 * mayBeLate
 	lateByStall    = 0.6 * mayBeLate
-	lateByTrial    = 0.3 * mayBeLate
+	lateByProbe    = 0.3 * mayBeLate
 	budgetRequests = 20 / mayBeLate // over which these parts are counted
 
 	// lateLimit late requests in a row end a setting. If they are within
-	// trialRequests requests, the load has changed and the ladder begins anew.
+	// probeRequests requests, the load has changed and the ladder begins anew.
 	// One rung at a time instead let more requests be late after a change of
 	// load (9 of 500, TestSLOFollowsTheLoad); always beginning anew cost batch
 	// work up to 10 % (kernels launched one by one, SLO 1.2 times what they take).
@@ -99,7 +99,7 @@ const (
 	maxStallsInRow = 2 * lateLimit
 
 	// minGain is the part of its work that batch work must gain by a milder rung.
-	// Less is below the noise of a trial, and the stricter rung is better for
+	// Less is below the noise of a probe, and the stricter rung is better for
 	// online work.
 	minGain = 0.02
 
@@ -108,11 +108,11 @@ const (
 	// work 0.6 % beside kernels launched one by one, which gain nothing by it.
 	stopLoss = 0.08
 
-	// A rung with late requests is tried again after latePause, so that trials
+	// A rung with late requests is tried again after latePause, so that probes
 	// take a tenth of the time at most; one without a gain after noGainPause. The
 	// pause doubles up to maxPause. With one pause of 10 s for both, batch work
 	// kept 94.8 % on a host with stalls (TestSLOBearsABusyHost).
-	latePause   = 10 * trialTime
+	latePause   = 10 * probeTime
 	noGainPause = 4 * latePause
 	maxPause    = 2 * time.Minute
 )
@@ -198,14 +198,14 @@ func (l *ladder) inForceFor(now sched.Time) time.Duration {
 }
 
 // confirm sets since when the queue whose turn it is has the current setting, or
-// when trialTime has passed without that.
+// when probeTime has passed without that.
 func (l *ladder) confirm(v *sched.View, turnOf sched.QueueID) {
 	if l.since != sched.Never {
 		return
 	}
 	r := &l.rungs[l.current]
 	i, ok := index(v.Queues, turnOf)
-	if ok && r.inForce(&l.device, &v.Queues[i]) || v.Now.Sub(l.changedAt) > trialTime {
+	if ok && r.inForce(&l.device, &v.Queues[i]) || v.Now.Sub(l.changedAt) > probeTime {
 		l.since = v.Now
 	}
 }
@@ -226,7 +226,7 @@ func (set *setting) inForce(dev *sched.Device, q *sched.Queue) bool {
 func (l *ladder) decide(now sched.Time) {
 	switch {
 	case l.current != l.chosen && l.late > 0:
-		l.endTrial(now)
+		l.endProbe(now)
 	case l.failed && l.predicts:
 		l.stopPredicting(now)
 	case l.failed:
@@ -234,26 +234,26 @@ func (l *ladder) decide(now sched.Time) {
 	case l.current > l.chosen && l.starvesBatch():
 		l.pause(l.current, now, noGainPause)
 		l.setCurrent(l.chosen, now)
-	case l.requests < trialRequests || l.inForceFor(now) < trialTime || l.measured && l.rungs[l.current].wall < trialTime:
+	case l.requests < probeRequests || l.inForceFor(now) < probeTime || l.measured && l.rungs[l.current].wall < probeTime:
 		// Not enough is known.
 	case l.current < l.chosen && l.nearlyLate():
-		l.endTrial(now)
+		l.endProbe(now)
 	default:
 		l.move(now)
 	}
 }
 
-// starvesBatch reports whether the trial of a stricter rung, which is made for what batch work may
+// starvesBatch reports whether the probe of a stricter rung, which is made for what batch work may
 // gain, has already shown that batch work gets less than half of what it gets with the chosen rung:
 // requests that follow each other without a pause leave it nothing if it is stopped for each.
 func (l *ladder) starvesBatch() bool {
-	const minTime = trialTime / 8
+	const minTime = probeTime / 8
 	a, b := &l.rungs[l.current], &l.rungs[l.chosen]
-	return l.measured && l.requests >= trialRequests && a.wall >= minTime && 2*float64(a.batch)*float64(b.wall) < float64(b.batch)*float64(a.wall)
+	return l.measured && l.requests >= probeRequests && a.wall >= minTime && 2*float64(a.batch)*float64(b.wall) < float64(b.batch)*float64(a.wall)
 }
 
-// endTrial returns to the chosen rung and pauses the current one.
-func (l *ladder) endTrial(now sched.Time) {
+// endProbe returns to the chosen rung and pauses the current one.
+func (l *ladder) endProbe(now sched.Time) {
 	l.pause(l.current, now, latePause)
 	l.setCurrent(l.chosen, now)
 }
@@ -262,7 +262,7 @@ func (l *ladder) endTrial(now sched.Time) {
 func (l *ladder) leave(now sched.Time) {
 	l.pause(l.chosen, now, latePause)
 	l.resetScores = true
-	switch sudden := l.requests-l.lastLate[min(l.late, lateLimit)-1] < trialRequests; {
+	switch sudden := l.requests-l.lastLate[min(l.late, lateLimit)-1] < probeRequests; {
 	case l.chosen < l.start && sudden:
 		l.chosen = l.start
 	case l.chosen < l.start:
@@ -293,7 +293,7 @@ func (l *ladder) stopPredicting(now sched.Time) {
 // they are too short to stop it for each.
 func (l *ladder) mostlyLate() bool {
 	r := &l.rungs[l.start]
-	return l.current == l.start && l.chosen == l.start && r.tried >= trialRequests && r.lateRate() > 0.5 && !l.mayStop()
+	return l.current == l.start && l.chosen == l.start && r.tried >= probeRequests && r.lateRate() > 0.5 && !l.mayStop()
 }
 
 // lateRate is the part of the requests that were late.
@@ -311,7 +311,7 @@ func (l *ladder) pause(i int, now sched.Time, first time.Duration) {
 	r.retry = now.Add(r.pause)
 }
 
-// move ends a trial without late requests, and begins the next if there is one.
+// move ends a probe without late requests, and begins the next if there is one.
 func (l *ladder) move(now sched.Time) {
 	if l.current != l.chosen {
 		if l.gain(l.current, l.chosen) > minGain {
@@ -333,14 +333,14 @@ func (l *ladder) move(now sched.Time) {
 	}
 }
 
-// mayTry reports whether a trial of a rung is due, within the budget of late
+// mayTry reports whether a probe of a rung is due, within the budget of late
 // requests, and likely to succeed. A request that becomes ready when batch work has
 // just begun its slice takes longer by the difference of the slices. Nine of ten
 // requests must have that much to spare. The way back from the last rung, if requests have
 // turned out too short for it, needs no budget.
 func (l *ladder) mayTry(i int, now sched.Time) bool {
 	returns := i == l.start && l.current > l.start && !l.mayStop()
-	if now < l.rungs[i].retry || !returns && l.recentLate > 1+lateByTrial*l.recentRequests {
+	if now < l.rungs[i].retry || !returns && l.recentLate > 1+lateByProbe*l.recentRequests {
 		return false
 	}
 	return i > l.current || l.spareOf(1, 10) > l.batchStay(i)-l.batchStay(l.current)
@@ -371,7 +371,7 @@ func (l *ladder) batchStay(i int) time.Duration {
 // requests come at changing rates. In a closed loop the rung itself changes the rate:
 // there it compares what batch work gets. Without measurements a milder rung is better.
 func (l *ladder) gain(i, j int) float64 {
-	const minTime, minRequests = trialTime / 2, trialRequests / 2
+	const minTime, minRequests = probeTime / 2, probeRequests / 2
 	a, b := &l.rungs[i], &l.rungs[j]
 	if !l.measured || a.wall < minTime || b.wall < minTime || a.requests < minRequests || b.requests < minRequests {
 		return float64(j - i)

@@ -70,7 +70,7 @@ func (p *llf) wake(v *sched.View, running int, own slack) sched.Time {
 	var wake sched.Time
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if i == running || !runnable(q) {
+		if i == running || !q.Runnable() {
 			continue
 		}
 		s := p.slackOf(q, v.Now)

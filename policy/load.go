@@ -11,7 +11,8 @@ import (
 // more work if they take turns; jobs that are light do several times more side by side.
 //
 // The visits of a queue tell, while it runs beside another batch queue with the device's
-// default slice: a heavy queue stays for the whole slice, a light one leaves earlier.
+// default slice: a heavy queue stays for the whole slice, a light one leaves earlier, or does not come
+// for a while. Then others are alone on the device: see presence.
 // Measured on an H200 with a slice of 2048 us: of training and of ResNet-50 with a batch
 // of 64, nine of ten visits took 2158 to 2217 us; of ResNet-50 launched kernel by kernel,
 // nine of ten took less than 730 us (four jobs) or 1282 us (two beside training).
@@ -30,7 +31,7 @@ const (
 // Figures for the loads of queues.
 const (
 	windowVisits = 6                      // visits that a verdict needs
-	maxUnclear   = 4                      // windows of a newcomer without a verdict, after which it counts as heavy
+	maxUnclear   = 4                      // unclear windows, after which the queue counts as heavy
 	maxWindow    = 250 * time.Millisecond // after which a window with fewer visits is dropped
 	trialLength  = 300 * time.Millisecond // after which a trial or retrial without a verdict ends
 
@@ -46,7 +47,7 @@ type loadState struct {
 	verdict   load
 	judgedAt  sched.Time // when the last window was complete
 	wasHeavy  bool       // the last window with the default slice was that of a heavy queue
-	unclear   int        // windows in a row that were those of neither a heavy nor a light queue, while the verdict is unknown
+	unclear   int        // windows in a row, in a trial or a retrial, that were those of neither a heavy nor a light queue
 	filled    float64    // part of the last windows with a short slice in which the visits filled the slice
 	fills     bool       // the visits usually fill the short slice: see follow
 	suspected bool       // so the queue, whose verdict is light, may be heavy: it needs a retrial
@@ -58,6 +59,9 @@ type loadState struct {
 	since  sched.Time // from when on the queue has run beside others with this slice; zero: it does not
 	waited bool       // since the last measurement, it was stopped for some of the time
 	read   reading    // the last measurement since then; at is zero if there was none
+
+	presence presence
+	use      meanTime // how much it uses of its turns since the last verdict, as the part of a second: see judgeByUse
 
 	// When the last verdict was, until when it holds, and for how long that is. The retrial of
 	// a suspected queue begins at heldUntil.
@@ -79,11 +83,12 @@ type reading struct {
 	at     sched.Time
 	visits sched.Visits
 	served time.Duration
+	alone  time.Duration // for which other queues were alone
 }
 
-// watch updates the state from the visits of q. Beside says that q runs beside another
-// batch or standard queue.
-func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
+// watch updates the state from the visits of q. Beside says that q runs beside other batch or standard
+// queues, and alone is for how long those have been alone on the device so far.
+func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool, alone time.Duration) {
 	switch {
 	case !q.Visits.Known:
 		r.since = 0 // a window that goes on later would count time that is estimated
@@ -105,7 +110,7 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 	if q.MeasuredAt < r.since || q.MeasuredAt == last.at {
 		return
 	}
-	r.read = reading{q.MeasuredAt, q.Visits, q.Served}
+	r.read = reading{q.MeasuredAt, q.Visits, q.Served, alone}
 	if last.at == 0 {
 		return
 	}
@@ -114,25 +119,28 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 	w.full += q.Visits.Full - last.visits.Full
 	w.cut += q.Visits.Cut - last.visits.Cut
 	w.served += q.Served - last.served
-	if !r.waited {
-		w.took += q.MeasuredAt.Sub(last.at)
+	if took := q.MeasuredAt.Sub(last.at); !r.waited {
+		w.took += took
+		r.presence.add(took, alone-last.alone)
 	}
 	r.waited = false
 	switch visits := w.counted(); {
+	case r.verdict != lightLoad && r.presence.filled() == 0:
+		r.judgedAt = now
+		r.foundLight(now)
 	case visits >= windowVisits && r.slice == 0:
-		r.judge(float64(w.full)/float64(visits), now)
+		r.judge(min(float64(w.full)/float64(visits), r.presence.filled()), now)
 	case visits >= windowVisits:
 		r.suspect(w.served/time.Duration(visits), now)
 	case w.took <= maxWindow:
 		return
 	case r.verdict == unknownLoad && w.served > 0 && w.served < w.took/8 && 2*w.full <= visits: // the others are busy, and it is not
-		r.verdict = lightLoad
-		r.holdVerdict(now)
+		r.foundLight(now)
 	}
 	*w = visitWindow{}
 }
 
-// judge sets the load by the part of the visits that were full, with the default slice. A
+// judge sets the load by the part of the visits that the queue filled, with the default slice. A
 // light queue becomes heavy if two windows in a row say so, so that a short phase changes
 // nothing. A heavy one becomes unknown first, and is then judged beside all light ones. A newcomer
 // on the border counts as heavy in the end: another trial would tell no more, and others wait for it.
@@ -140,16 +148,16 @@ func (r *loadState) judge(full float64, now sched.Time) {
 	const heavyFrom, lightTo = 0.7, 0.4
 	r.judgedAt = now
 	was, tried, heavy := r.verdict, r.verdict == unknownLoad || r.suspected, full >= heavyFrom
-	if r.unclear++; was != unknownLoad || heavy || full <= lightTo {
+	if r.unclear++; !tried || heavy || full <= lightTo {
 		r.unclear = 0
 	}
 	switch held := now < r.heldUntil; {
 	case heavy && was == unknownLoad, r.unclear >= maxUnclear, heavy && r.wasHeavy && !held:
-		r.verdict = heavyLoad
-	case full <= lightTo && was == heavyLoad && !held:
-		r.verdict, r.heldUntil = unknownLoad, now
+		r.setVerdict(heavyLoad)
+	case full <= lightTo && was == heavyLoad:
+		r.doubt(now)
 	case full <= lightTo && was == unknownLoad:
-		r.verdict = lightLoad
+		r.setVerdict(lightLoad)
 	}
 	r.suspected = r.suspected && full > lightTo && r.verdict == lightLoad
 	r.wasHeavy = heavy
@@ -158,24 +166,48 @@ func (r *loadState) judge(full float64, now sched.Time) {
 	}
 }
 
-// suspect compares the mean visit with a slice that is shorter than the default one. A
-// visit that is much longer ended when another queue had work at last: the device was idle.
+// setVerdict changes the verdict. A heavy queue is expected to fill a short slice, and a light one not.
+func (r *loadState) setVerdict(to load) {
+	if r.verdict != to {
+		r.verdict, r.filled, r.fills, r.unclear, r.use = to, 0, false, 0, meanTime{}
+		if to == heavyLoad {
+			r.filled = 1
+		}
+	}
+}
+
+// doubt makes a heavy queue unknown, so that it is judged anew.
+func (r *loadState) doubt(now sched.Time) {
+	if r.verdict == heavyLoad && now >= r.heldUntil {
+		r.setVerdict(unknownLoad)
+	}
+}
+
+// foundLight makes a queue light, unless it is heavy and its verdict still holds.
+func (r *loadState) foundLight(now sched.Time) {
+	if r.doubt(now); r.verdict == unknownLoad {
+		r.setVerdict(lightLoad)
+		r.holdVerdict(now)
+	}
+}
+
+// suspect compares the mean visit with a slice that is shorter than the default one. Visits of a light
+// queue that are much longer than the slice do not make it suspected: no other queue had work.
 func (r *loadState) suspect(mean time.Duration, now sched.Time) {
 	r.judgedAt = now
-	fills := mean >= r.slice*85/100 && mean <= 2*r.slice
-	switch {
-	case r.verdict == heavyLoad && !fills && now >= r.heldUntil:
-		r.verdict, r.heldUntil = unknownLoad, now
-	case r.verdict == unknownLoad && !fills:
-		r.verdict = lightLoad
-		r.holdVerdict(now)
+	before := r.fills
+	r.follow(mean >= r.slice*85/100 && (mean <= 2*r.slice || r.verdict != lightLoad) && r.presence.filled() > 0)
+	switch clearly := mean < r.slice*7/10; {
 	case r.verdict == lightLoad:
-		before := r.fills
-		r.follow(fills)
 		r.suspected = r.fills
 		if r.fills && !before {
 			r.heldUntil = max(min(r.heldUntil, r.heldAt.Add(holdTime)), now)
 		}
+	case r.fills && !clearly:
+	case r.verdict == heavyLoad:
+		r.doubt(now)
+	case r.filled == 0 || clearly:
+		r.foundLight(now)
 	}
 }
 

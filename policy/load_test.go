@@ -14,6 +14,7 @@ type loadTest struct {
 	q      sched.Queue
 	now    sched.Time
 	beside bool
+	alone  time.Duration // of other queues
 }
 
 func newLoadTest(slice time.Duration) *loadTest {
@@ -30,7 +31,13 @@ func (l *loadTest) measure(visits, full uint64, served time.Duration) {
 	l.q.Visits.Full += full
 	l.q.Served += served
 	l.q.MeasuredAt = l.now
-	l.watch(&l.q, l.now, l.beside)
+	l.watch(&l.q, l.now, l.beside, l.alone)
+}
+
+// measureBeside is measure for when other queues were alone for some of the time.
+func (l *loadTest) measureBeside(visits, full uint64, served, alone time.Duration) {
+	l.alone += alone
+	l.measure(visits, full, served)
 }
 
 // window reports ten visits, of which full were full.
@@ -52,7 +59,7 @@ func TestLoadOfAStoppedQueue(t *testing.T) {
 	l := newLoadTest(0)
 	l.measure(2, 1, 4*ms)
 	l.q.State = sched.Stopped
-	l.watch(&l.q, l.now, true)
+	l.watch(&l.q, l.now, true, 0)
 	l.now = l.now.Add(time.Second)
 	l.q.State = sched.Running
 	l.measure(0, 0, ms)
@@ -88,7 +95,7 @@ func TestLoadOfAQueueThatIsStoppedOften(t *testing.T) {
 		}
 	}
 	l := newLoadTest(200 * time.Microsecond) // with a short slice their mean length counts
-	l.verdict = heavyLoad
+	l.setVerdict(heavyLoad)
 	l.q.Visits.Cut += 4
 	if l.measure(10, 0, 6*200*time.Microsecond); l.verdict != heavyLoad {
 		t.Errorf("six visits that fill the slice, and four that were cut: got load %d, want heavy", l.verdict)
@@ -225,7 +232,7 @@ func TestLoadWithoutVisits(t *testing.T) {
 		l.measure(0, 0, ms)
 	}
 	l.now, l.q.MeasuredAt = l.now+1, l.now+1
-	if l.watch(&l.q, l.now, true); l.verdict != lightLoad || l.heldUntil != l.now.Add(holdTime) {
+	if l.watch(&l.q, l.now, true, 0); l.verdict != lightLoad || l.heldUntil != l.now.Add(holdTime) {
 		t.Errorf("little, just after 250 ms: got load %d for %v, want light for half a second", l.verdict, l.heldUntil.Sub(l.now))
 	}
 	l = newLoadTest(0)
@@ -467,21 +474,19 @@ func TestLoadSuspicionShortensALongVerdict(t *testing.T) {
 }
 
 // TestLoadOfAHeavyQueueWithAShortSlice checks that visits much shorter than a short slice show
-// that a queue is no longer heavy, and that a newcomer is light.
+// that a queue is no longer heavy, and that a newcomer is light. Visits that are a little shorter show
+// it only in several windows.
 func TestLoadOfAHeavyQueueWithAShortSlice(t *testing.T) {
 	const slice = 500 * time.Microsecond
 	l := newLoadTest(slice)
-	l.verdict, l.heldUntil = heavyLoad, l.now.Add(100*ms)
+	l.setVerdict(heavyLoad)
+	l.heldUntil = l.now.Add(100 * ms)
 	for l.now < l.heldUntil.Add(-10*ms) {
 		if l.visitsOf(slice / 2); l.verdict != heavyLoad {
 			t.Fatalf("got load %d while the verdict holds, want heavy", l.verdict)
 		}
 	}
-	if l.visitsOf(slice); l.verdict != heavyLoad {
-		t.Errorf("visits that fill the slice: got load %d, want heavy", l.verdict)
-	}
-	l.visitsOf(slice / 2)
-	if l.verdict != unknownLoad {
+	if l.visitsOf(slice / 2); l.verdict != unknownLoad {
 		t.Errorf("short visits: got load %d, want none", l.verdict)
 	}
 	if l.visitsOf(slice); l.verdict != unknownLoad {
@@ -489,6 +494,30 @@ func TestLoadOfAHeavyQueueWithAShortSlice(t *testing.T) {
 	}
 	if l.visitsOf(slice / 2); l.verdict != lightLoad || l.heldUntil <= l.now {
 		t.Errorf("unknown, short visits: got load %d until %v from now, want light", l.verdict, l.heldUntil.Sub(l.now))
+	}
+	l = newLoadTest(slice)
+	l.setVerdict(heavyLoad)
+	if l.visitsOf(slice*7/10 - 1); l.verdict != unknownLoad {
+		t.Errorf("one window of visits of less than 70 %% of the slice: got load %d, want none", l.verdict)
+	}
+	l = newLoadTest(slice)
+	l.setVerdict(heavyLoad)
+	for i := range 5 {
+		l.visitsOf(slice * 8 / 10)
+		if want := []load{heavyLoad, heavyLoad, heavyLoad, heavyLoad, unknownLoad}[i]; l.verdict != want {
+			t.Errorf("window %d of visits of 80 %% of the slice: got load %d, want %d", i+1, l.verdict, want)
+		}
+	}
+	for range 20 {
+		if l.visitsOf(slice * 3); l.verdict == lightLoad {
+			t.Fatal("visits that are longer than the slice make a queue light, want not") // no other queue had work
+		}
+	}
+	l.setVerdict(heavyLoad)
+	for range 20 {
+		if l.visitsOf(slice * 3); l.verdict != heavyLoad {
+			t.Fatalf("visits that are longer than the slice: got load %d, want heavy as before", l.verdict)
+		}
 	}
 }
 
@@ -531,15 +560,27 @@ func TestLoadCountsOnlyVisitsBesideOthers(t *testing.T) {
 // measurement is lost does not count for the visits before and after it.
 func TestLostMeasurementIsNoSign(t *testing.T) {
 	l := newLoadTest(500 * time.Microsecond)
-	l.verdict = heavyLoad
+	l.setVerdict(heavyLoad)
 	l.measure(3, 0, 1500*time.Microsecond)
 	l.q.Measured, l.q.Visits.Known = false, false
 	l.now = l.now.Add(2 * time.Second)
 	l.q.Served += time.Second // half of the time, by estimate
-	l.watch(&l.q, l.now, true)
+	l.watch(&l.q, l.now, true, 0)
 	l.q.Measured, l.q.Visits.Known = true, true
 	if l.visitsOf(500 * time.Microsecond); l.verdict != heavyLoad {
 		t.Errorf("got load %d, want heavy as before", l.verdict)
+	}
+	l = newLoadTest(0)
+	for range 20 {
+		l.measureBeside(1, 1, 2*ms, 8*ms)
+	}
+	l.q.Visits.Known = false
+	l.now = l.now.Add(2 * time.Second)
+	l.watch(&l.q, l.now, true, l.alone)
+	l.q.Visits.Known = true
+	l.measureBeside(1, 1, 2*ms, 8*ms)
+	if l.measureBeside(1, 1, 2*ms, 8*ms); l.presence.filled() != 0 {
+		t.Errorf("a queue that rests counts as present for %.2f after the measurement was lost, want 0", l.presence.filled())
 	}
 }
 
@@ -548,7 +589,7 @@ func TestLostMeasurementIsNoSign(t *testing.T) {
 func TestLoadIsJudgedByOneSlice(t *testing.T) {
 	const short = 500 * time.Microsecond
 	l := newLoadTest(0)
-	l.verdict = heavyLoad
+	l.setVerdict(heavyLoad)
 	l.measure(5, 5, 10*ms)
 	l.q.Slice = short
 	l.measure(0, 0, 0) // the first measurement with this slice

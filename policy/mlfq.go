@@ -54,7 +54,7 @@ func (p *mlfq) Plan(v *sched.View) sched.Plan {
 	p.turnOf = p.grantOne(v, current)
 	ready, fallen := 0, false
 	for i := range v.Queues {
-		if q := &v.Queues[i]; runnable(q) {
+		if q := &v.Queues[i]; q.Runnable() {
 			ready++
 			fallen = fallen || states[i].level > p.startLevel(q)
 		}

@@ -67,7 +67,7 @@ type command struct {
 
 var (
 	plainGPU  = sched.Device{ID: "plain", StopTime: 500 * time.Microsecond}
-	slicedGPU = sched.Device{ID: "sliced", Slice: 2 * ms, MinSharedSlice: ms, StopTime: 500 * time.Microsecond}
+	slicedGPU = sched.Device{ID: "sliced", Slice: 2 * ms, MinSharedSlice: ms, SwitchTime: 165 * time.Microsecond, StopTime: 500 * time.Microsecond}
 )
 
 // newNode returns a node without a floor and with a very long stall limit, so that
@@ -291,9 +291,7 @@ func (j *job) countVisits(d, slice, vendor time.Duration, beside bool, now sched
 	}
 	for ; j.visit >= length; j.visit -= length {
 		j.visited.Count++
-		if sched.IsFull(length, vendor) {
-			j.visited.Full++
-		}
+		j.visited.End(length, vendor, false)
 	}
 }
 

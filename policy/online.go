@@ -17,7 +17,8 @@ type onlineSummary struct {
 	uncounted     bool       // the requests of one of them are known only from the trace
 	predicted     bool       // the requests of all active ones come when they are expected
 	serving       bool       // one of them is known to have work
-	wantClear     bool       // a request is expected now: only one batch queue may run
+	expecting     bool       // a request is expected now, or served after it was announced: turns do not change
+	wantClear     bool       // the device is to be clear for it: only one batch queue may run
 	onlineChange  sched.Time // when any of this changes without an event
 }
 
@@ -34,8 +35,9 @@ type onlineState struct {
 	work    meanTime      // device time of a request
 	learnBy sched.Time    // its first requests after a pause are over by then: see learning
 
-	clearFor   sched.Time // the expected request for which the device was last cleared
+	clearFor   sched.Time // the predicted request for which the device was last cleared
 	clearUntil sched.Time
+	announced  announced
 }
 
 const (
@@ -49,11 +51,11 @@ const (
 	// online processes come and go, this is at most one part in 1+learnRarity of the time.
 	learnTime   = 500 * time.Millisecond
 	learnRarity = 4
-
-	// handover is the time from the end of a request until the other queues are started
-	// again: a switch, and the error of the mean.
-	handover = 300 * time.Microsecond
 )
+
+// clearTime is for how long the device is clear besides the request itself: before it, because the
+// light queues must be stopped, and after it, until they are started again.
+type clearTime struct{ before, after time.Duration }
 
 // learnPeriod is the time in which light batch queues take turns because of the first requests of
 // a queue.
@@ -128,43 +130,42 @@ func (o *onlineState) margin() time.Duration {
 
 // predictable reports whether the requests of the queue come regularly, and leave most of
 // the time between the periods in which the device is cleared.
-func (o *onlineState) predictable(now sched.Time, lead time.Duration) bool {
+func (o *onlineState) predictable(now sched.Time, t clearTime) bool {
 	r := &o.rhythm
-	return r.expected(now) > 0 && o.work.n > 0 && 2*(lead+2*o.margin()+o.work.mean+handover) < r.period
+	return r.expected(now) > 0 && o.work.n > 0 && 2*(t.before+2*o.margin()+o.work.mean+t.after) < r.period
 }
 
-// updateClear begins and ends the time in which the device is to be clear for an expected request of
+// updateClear begins and ends the time in which the device is to be clear for a predicted request of
 // q. It reports whether that is so now, and when it changes; zero is not by itself.
-func (o *onlineState) updateClear(q *sched.Queue, now sched.Time, lead time.Duration) (bool, sched.Time) {
+func (o *onlineState) updateClear(q *sched.Queue, now sched.Time, t clearTime) (bool, sched.Time) {
 	r := &o.rhythm
 	if now < o.clearUntil {
 		switch {
-		case q.Counters.Known && q.ReadySince >= o.clearFor.Add(-lead-o.margin()) && !q.Ready():
+		case q.Counters.Known && q.ReadySince >= o.clearFor.Add(-t.before-o.margin()) && !q.Ready():
 			o.clearUntil = now // the request is over
 		case !q.Counters.Known && o.arrival > o.clearFor.Add(-r.period/2):
-			o.clearUntil = min(o.clearUntil, o.arrival.Add(o.work.mean+handover))
+			o.clearUntil = min(o.clearUntil, o.arrival.Add(o.work.mean+t.after))
 		}
 	}
 	if now < o.clearUntil {
 		return true, o.clearUntil
 	}
-	if !o.predictable(now, lead) {
+	if !o.predictable(now, t) {
 		return false, 0
 	}
 	at := r.expected(now)
-	if at.Sub(o.clearFor) <= r.period/2 || now >= at.Add(o.margin()+o.work.mean+handover) { // it was cleared for, or is over
+	if at.Sub(o.clearFor) <= r.period/2 || now >= at.Add(o.margin()+o.work.mean+t.after) { // it was cleared for, or is over
 		at = at.Add(r.period)
 	}
-	if from := at.Add(-lead - o.margin()); now < from {
+	if from := at.Add(-t.before - o.margin()); now < from {
 		return false, from
 	}
-	o.clearFor, o.clearUntil = at, at.Add(o.margin()+o.work.mean+handover)
+	o.clearFor, o.clearUntil = at, at.Add(o.margin()+o.work.mean+t.after)
 	return true, o.clearUntil
 }
 
 // watchOnline updates the states of the online queues, and what the plan depends on.
-// Lead is how long before a request the light queues must be stopped.
-func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
+func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary) {
 	online := p.onlineStates.update(v.Queues)
 	predictable, learning := 0, false
 	for i := range v.Queues {
@@ -181,16 +182,14 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 		}
 		learning = learning || o.learning(v.Now)
 		s.serving = s.serving || o.ready
-		if o.predictable(v.Now, lead) {
+		if o.predictable(v.Now, t) {
 			predictable++
 		}
-		wanted, change := o.updateClear(q, v.Now, lead)
-		if !wanted {
-			due, at := p.due(q, v.Now, lead)
-			wanted, change = due, earlier(change, at)
-		}
-		s.wantClear = s.wantClear || wanted
-		s.onlineChange = earlier(s.onlineChange, change)
+		predicted, change := o.updateClear(q, v.Now, t)
+		expected, inTime, at := o.announced.update(q, v.Now, t.before, p.patience, p.turnLength()/turnDelay)
+		s.expecting = s.expecting || predicted || expected
+		s.wantClear = s.wantClear || predicted || expected && inTime
+		s.onlineChange = earlier(s.onlineChange, earlier(change, at))
 	}
 	s.predicted = predictable > 0 && predictable == s.activeOnline
 	var change sched.Time
@@ -199,11 +198,11 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 }
 
 // updateFirst notes q if it goes before all active online queues seen so far: by priority, and
-// under slo then the one with the tighter SLO.
+// under slo then the one with the tighter SLO. One without an SLO is to be served as fast as possible.
 func (p *giveway) updateFirst(q *sched.Queue, s *summary) {
-	slo := q.Attr.SLO
-	if slo <= 0 || !p.readsSLO {
-		slo = time.Duration(sched.Never)
+	slo := max(q.Attr.SLO, 0)
+	if !p.readsSLO {
+		slo = 0
 	}
 	switch {
 	case s.activeOnline == 1 || q.Attr.Priority > s.firstPriority || q.Attr.Priority == s.firstPriority && slo < s.firstSLO:

@@ -60,6 +60,10 @@ const (
 	onlineTakes  = ms + 300*time.Microsecond
 )
 
+var onlineClear = clearAfter(onlineLead)
+
+func clearAfter(lead time.Duration) clearTime { return clearTime{lead, 300 * time.Microsecond} }
+
 // TestDeviceIsClearForAnExpectedRequest checks when the device is clear for a request: from
 // the lead and the margin before it until it is over, or should be if it does not come.
 func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
@@ -70,7 +74,7 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 		check := func(at sched.Time, want bool, change sched.Time) {
 			t.Helper()
 			o.watch(&o.q, at)
-			if got, when := o.updateClear(&o.q, at, onlineLead); got != want || !near(when.Sub(change), 0, time.Microsecond) {
+			if got, when := o.updateClear(&o.q, at, onlineClear); got != want || !near(when.Sub(change), 0, time.Microsecond) {
 				t.Errorf("counters %v, %v after the request: clear %v until %v, want %v until %v",
 					counters, at.Sub(next), got, when.Sub(next), want, change.Sub(next))
 			}
@@ -96,7 +100,7 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 		check(next, true, over)
 		check(over-1, true, over)
 		o.watch(&o.q, over)
-		if got, _ := o.updateClear(&o.q, over, onlineLead); got {
+		if got, _ := o.updateClear(&o.q, over, onlineClear); got {
 			t.Error("clear although the request must be over")
 		}
 	}
@@ -116,7 +120,7 @@ func TestDeviceIsClearOncePerRequest(t *testing.T) {
 			o.end()
 		}
 		o.watch(&o.q, at)
-		wanted, _ := o.updateClear(&o.q, at, onlineLead)
+		wanted, _ := o.updateClear(&o.q, at, onlineClear)
 		if wanted && !was {
 			cleared++
 		}
@@ -137,17 +141,17 @@ func TestPredictableRequests(t *testing.T) {
 	if o.work.mean != ms {
 		t.Fatalf("got a mean of %v of device time for each request, want 1 ms", o.work.mean)
 	}
-	if !o.predictable(now, longest-1) || o.predictable(now, longest) {
-		t.Errorf("with a lead of %v: predictable %v, one nanosecond less %v; want false and true", longest, o.predictable(now, longest), o.predictable(now, longest-1))
+	if !o.predictable(now, clearAfter(longest-1)) || o.predictable(now, clearAfter(longest)) {
+		t.Errorf("with a lead of %v: predictable %v, one nanosecond less %v; want false and true", longest, o.predictable(now, clearAfter(longest)), o.predictable(now, clearAfter(longest-1)))
 	}
-	if wanted, change := o.updateClear(&o.q, now, longest); wanted || change != 0 {
+	if wanted, change := o.updateClear(&o.q, now, clearAfter(longest)); wanted || change != 0 {
 		t.Errorf("with a lead that is too long: clear %v until %v, want never", wanted, change)
 	}
-	if o.predictable(now.Add(5*onlinePeriod), ms) {
+	if o.predictable(now.Add(5*onlinePeriod), clearAfter(ms)) {
 		t.Error("predictable long after the last request")
 	}
 	o.work = meanTime{}
-	if o.predictable(now, ms) {
+	if o.predictable(now, clearAfter(ms)) {
 		t.Error("predictable although the device time of a request is not known")
 	}
 }
@@ -177,12 +181,12 @@ func TestWorkOfARequest(t *testing.T) {
 		t.Errorf("got %d values with mean %v, want %d with 1 ms", o.work.n, o.work.mean, n)
 	}
 	// One request is enough to know it.
-	if o.work = (meanTime{}); o.predictable(o.last.Add(ms), onlineLead) {
+	if o.work = (meanTime{}); o.predictable(o.last.Add(ms), clearAfter(onlineLead)) {
 		t.Error("requests are predictable before the device time of one is known")
 	}
 	o.request(o.last.Add(onlinePeriod))
 	o.request(o.last.Add(onlinePeriod))
-	if o.work.n = 1; !o.predictable(o.last.Add(ms), onlineLead) {
+	if o.work.n = 1; !o.predictable(o.last.Add(ms), clearAfter(onlineLead)) {
 		t.Error("requests are not predictable although the device time of one is known")
 	}
 	// A queue that has had no work has no arrival.
@@ -249,7 +253,7 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 		v.Queues = append(v.Queues, others...)
 		p.onlineStates.update(v.Queues)[0] = regular.onlineState
 		s := summary{}
-		p.watchOnline(v, lead, &s)
+		p.watchOnline(v, clearAfter(lead), &s)
 		return s
 	}
 	known := sched.Counters{Known: true}
@@ -271,16 +275,20 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 	if s := plan(now.Add(10 * ms)); s.wantClear || s.onlineChange != now.Add(7*ms) {
 		t.Errorf("a request is announced in 10 ms: clear %v, change after %v; want false, 7ms", s.wantClear, s.onlineChange.Sub(now))
 	}
-	if s := plan(now.Add(2 * ms)); !s.wantClear || s.onlineChange != now.Add(4*ms) {
-		t.Errorf("a request is announced in 2 ms: clear %v, change after %v; want true, 4ms with the patience", s.wantClear, s.onlineChange.Sub(now))
+	const notice = lead - lead/4 // the least that is in time
+	if s := plan(now.Add(notice)); !s.wantClear || !s.expecting || s.onlineChange != now.Add(notice+2*ms) {
+		t.Errorf("a request is announced in %v: clear %v, change after %v; want true, %v with the patience", notice, s.wantClear, s.onlineChange.Sub(now), notice+2*ms)
+	}
+	if s := plan(now.Add(notice - 1)); s.wantClear || !s.expecting || s.onlineChange != now.Add(notice-1+2*ms) {
+		t.Errorf("a request is announced too late: clear %v, expecting %v, change after %v; want false, true, %v", s.wantClear, s.expecting, s.onlineChange.Sub(now), notice-1+2*ms)
 	}
 	announced := queue
-	announced.Attr.Expect = now.Add(2 * ms)
+	announced.Attr.Expect = now.Add(notice)
 	if s := plan(0, announced); !s.wantClear {
-		t.Error("a request of the second queue is announced in 2 ms: the device is not cleared")
+		t.Error("a request of the second queue is announced: the device is not cleared")
 	}
-	if s := plan(now.Add(2*ms), queue); !s.wantClear {
-		t.Error("a request of the first queue is announced in 2 ms: the device is not cleared")
+	if s := plan(now.Add(notice), queue); !s.wantClear {
+		t.Error("a request of the first queue is announced: the device is not cleared")
 	}
 	now = next.Add(ms)
 	if s := plan(now.Add(10 * ms)); !s.wantClear {
@@ -289,7 +297,7 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 	none := makeGiveway()
 	v := &sched.View{Now: now, Devices: []sched.Device{h200Device}}
 	s := summary{}
-	if none.watchOnline(v, lead, &s); s.predicted {
+	if none.watchOnline(v, clearAfter(lead), &s); s.predicted {
 		t.Error("no online queue: predicted")
 	}
 }

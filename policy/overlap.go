@@ -31,7 +31,7 @@ const (
 // need a trial, which is as rare as an overlap beside online work, so the trial goes first. A queue of
 // class idle leaves at once.
 func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
-	if s.lightQueues > 0 || sum.wantClear || now < s.overlap.next || leaving.ID == entering.ID || !canOverlap(leaving) || !canOverlap(entering) ||
+	if s.lightQueues > 0 || sum.expecting || now < s.overlap.next || leaving.ID == entering.ID || !canOverlap(leaving) || !canOverlap(entering) ||
 		sum.activeOnline > 0 && (set.sharedSlice == sched.MinSlice || sum.newcomers > 0) {
 		return
 	}

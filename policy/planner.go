@@ -47,9 +47,6 @@ func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
 	return v.Queues[i].ID
 }
 
-// runnable reports whether q is ready and not paused.
-func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
-
 // uncounted reports whether q counts as ready only because its counters cannot be read. It
 // may be idle. A policy that runs queues in an order stops no other queue until an uncounted one
 // has nothing to do: it would be stopped for ever beside an idle process. Only giveway and slo take
@@ -58,7 +55,7 @@ func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
 func uncounted(q *sched.Queue) bool { return !q.Counters.Known && !q.Attr.Paused }
 
 // knownBusy reports whether q is runnable and not uncounted.
-func knownBusy(q *sched.Queue) bool { return q.Counters.Known && runnable(q) }
+func knownBusy(q *sched.Queue) bool { return q.Counters.Known && q.Runnable() }
 
 // turnStart is when the current turn began.
 type turnStart struct {
@@ -96,7 +93,9 @@ func addToChecksum(sum uint64, q *sched.Queue) uint64 {
 
 // first returns the index of the runnable queue that goes before all others, or -1.
 // Of equal ones it is the one with the lowest ID.
-func first(v *sched.View, before func(i, j int) bool) int { return firstOf(v, runnable, before) }
+func first(v *sched.View, before func(i, j int) bool) int {
+	return firstOf(v, (*sched.Queue).Runnable, before)
+}
 
 func firstOf(v *sched.View, eligible func(*sched.Queue) bool, before func(i, j int) bool) int {
 	best := -1
@@ -114,7 +113,7 @@ func firstOf(v *sched.View, eligible func(*sched.Queue) bool, before func(i, j i
 func (p *planner) grantFirst(v *sched.View, chosen int, before func(i, j int) bool) (waits bool) {
 	p.grantOnly(v, func(i int) bool {
 		granted := i == chosen || uncounted(&v.Queues[i]) && (chosen < 0 || !before(chosen, i))
-		waits = waits || !granted && runnable(&v.Queues[i])
+		waits = waits || !granted && v.Queues[i].Runnable()
 		return granted
 	})
 	return waits

@@ -22,7 +22,7 @@ func (p *giveway) runReason(dev *sched.Device, q *sched.Queue, st *queueState) s
 // request.
 func (p *giveway) waitReasons(now sched.Time, dev *sched.Device, s *summary, set *setting) (why [4]sched.Reason) {
 	batch, idle := sched.OtherTurn, sched.OtherTurn
-	if s.idleWaits || p.idleStop > now {
+	if s.classIdleWaits || p.classIdleStop > now {
 		idle = sched.OtherWork
 	}
 	switch {

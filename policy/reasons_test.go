@@ -17,9 +17,9 @@ func TestWaitReasons(t *testing.T) {
 		batch, idle sched.Reason
 	}{
 		{"turns", true, func(*giveway, *summary, *setting) {}, sched.OtherTurn, sched.OtherTurn},
-		{"batch work is ready", true, func(_ *giveway, s *summary, _ *setting) { s.idleWaits = true }, sched.OtherTurn, sched.OtherWork},
-		{"idle queues found the device busy", true, func(p *giveway, _ *summary, _ *setting) { p.idleStop = now + 1 }, sched.OtherTurn, sched.OtherWork},
-		{"they did, long ago", true, func(p *giveway, _ *summary, _ *setting) { p.idleStop = now }, sched.OtherTurn, sched.OtherTurn},
+		{"batch work is ready", true, func(_ *giveway, s *summary, _ *setting) { s.classIdleWaits = true }, sched.OtherTurn, sched.OtherWork},
+		{"idle queues found the device busy", true, func(p *giveway, _ *summary, _ *setting) { p.classIdleStop = now + 1 }, sched.OtherTurn, sched.OtherWork},
+		{"they did, long ago", true, func(p *giveway, _ *summary, _ *setting) { p.classIdleStop = now }, sched.OtherTurn, sched.OtherTurn},
 		{"a burst", true, func(p *giveway, _ *summary, _ *setting) { p.burst.phase = inBurst }, sched.InBurst, sched.InBurst},
 		{"a gap", true, func(p *giveway, _ *summary, _ *setting) { p.burst.phase = inGap }, sched.OtherTurn, sched.OtherTurn},
 		{"online work, on a device with slices", true, func(p *giveway, s *summary, _ *setting) { s.busy, p.serving = true, true }, sched.OtherTurn, sched.OtherTurn},

@@ -48,9 +48,9 @@ func TestTurnOver(t *testing.T) {
 		{50*ms - 1, onlineSummary{}, false},
 		{50 * ms, onlineSummary{}, true},
 		{50 * ms, onlineSummary{serving: true}, false},
-		{50 * ms, onlineSummary{wantClear: true}, false},
-		{62500*time.Microsecond - 1, onlineSummary{serving: true, wantClear: true}, false},
-		{62500 * time.Microsecond, onlineSummary{serving: true, wantClear: true}, true},
+		{50 * ms, onlineSummary{expecting: true}, false},
+		{62500*time.Microsecond - 1, onlineSummary{serving: true, expecting: true}, false},
+		{62500 * time.Microsecond, onlineSummary{serving: true, expecting: true}, true},
 	} {
 		if got := p.turnOver(p.turnStart.Add(tt.after), &summary{onlineSummary: tt.sum}); got != tt.want {
 			t.Errorf("after %v, %+v: over %v, want %v", tt.after, tt.sum, got, tt.want)

@@ -20,16 +20,16 @@ const (
 // H200: requests of 1.3 ms took 1.4 to 1.8 ms with a change of turns in them.
 const turnDelay = 4
 
-// idleStopTurns is for how many turns idle queues are stopped after they found the
+// classIdleStopTurns is for how many turns class-idle queues are stopped after they found the
 // device busy: each attempt costs the busy queues two switches.
-const idleStopTurns = 20
+const classIdleStopTurns = 20
 
 // rotate decides whose turn it is among the queues that take turns, of class
 // batch if there are any: the current one until its turn is over, then the one
 // with the lowest virtual time.
 //
-// A queue that becomes runnable joins at the clock: see vclock. Batch and idle queues have one
-// clock each, because an idle queue may be far behind after hours without service.
+// A queue that becomes runnable joins at the clock: see vclock. Batch and class-idle queues have one
+// clock each, because a class-idle queue may be far behind after hours without service.
 func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *setting) {
 	for i := range p.clocks {
 		p.clocks[i].tick(v.Now)
@@ -66,7 +66,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 		p.current, p.turnStart.Time = v.Queues[best].ID, v.Now
 		p.inRotation = s.inRotation
 		if s.rotationClass == sched.Idle {
-			p.turnStart.Time = max(v.Now, p.idleStop) // a turn in which it is stopped would end like the last one
+			p.turnStart.Time = max(v.Now, p.classIdleStop) // a turn in which it is stopped would end like the last one
 		}
 		for i := range states {
 			states[i].servedAtTurn, states[i].withheld = states[i].served, false
@@ -84,7 +84,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 // turnOver reports whether the current turn ends now.
 func (p *giveway) turnOver(now sched.Time, s *summary) bool {
 	end := p.turnStart.Add(p.turnLength())
-	return now >= end && (!s.serving && !s.wantClear || now >= end.Add(p.turnLength()/turnDelay))
+	return now >= end && (!s.serving && !s.expecting || now >= end.Add(p.turnLength()/turnDelay))
 }
 
 // before reports whether the queue of st has the next turn rather than the other. Queues that
@@ -106,25 +106,43 @@ func (p *giveway) turnLength() time.Duration {
 	return min(p.turn, max(maxRound/time.Duration(max(p.inRotation, 1)), shortestTurn))
 }
 
-// endTurn updates the state of the queue whose turn is over. An idle queue that got almost
-// nothing although it was let run has found the device busy: idle queues are then stopped for a while.
+// endTurn updates the state of the queue whose turn is over. A class-idle queue that got almost
+// nothing although it was let run has found the device busy: class-idle queues are then stopped for a while.
 func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, st *queueState) {
 	if st.class == sched.Idle && !st.withheld && q.Measured && yieldsBySlice(dev, q) && st.served-st.servedAtTurn < p.turnLength()/10 {
-		p.idleStop = now.Add(idleStopTurns * p.turn)
+		p.classIdleStop = now.Add(classIdleStopTurns * p.turn)
+	}
+	took, used := q.MeasuredAt.Sub(p.turnStart.Time), st.served-st.servedAtTurn
+	measured := q.Measured && !q.Counters.Known && q.State == sched.Running && took >= p.turnLength()/2
+	if measured {
+		st.load.use.add(time.Duration(used.Seconds() / took.Seconds() * float64(time.Second)))
 	}
 	switch {
-	case p.turnUnused(q, st):
+	case measured && used == 0:
+		// Without counters only the hardware's measurement tells. It measures whose context was on
+		// the device, at work or not. So a queue whose context never was there is idle; a queue with
+		// work gets there, if only for a moment, however busy the others are.
 		st.unusedTurn, st.takesTurns = true, false
-	case st.served == st.servedAtTurn:
+	case used == 0:
 		st.prepay(p.turnLength(), q.Weight()*unit)
 	}
 }
 
-// turnUnused reports whether q used nothing of the turn that is over. Without
-// counters only the hardware's measurement tells. It measures whose context was on
-// the device, at work or not. So a queue whose context never was there is idle; a
-// queue with work gets there, if only for a moment, however busy the others are.
-func (p *giveway) turnUnused(q *sched.Queue, st *queueState) bool {
-	measured := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.turnStart.Time) >= p.turnLength()/2
-	return measured && st.served == st.servedAtTurn
+// judgeByUse takes a queue for light that uses less than three quarters of what another uses of its
+// turns: beside online work its context leaves the device, and does not come back while it has no work.
+// It is not for when a queue runs in the turns of others, because it cannot be stopped.
+func judgeByUse(now sched.Time, states []queueState) {
+	const turns = 4 // that a verdict needs
+	var most time.Duration
+	for i := range states {
+		if st := &states[i]; st.class == sched.Batch && st.joined && st.takesTurns && st.load.use.n >= turns {
+			most = max(most, st.load.use.mean)
+		}
+	}
+	for i := range states {
+		if st := &states[i]; st.load.use.n >= turns && 4*(st.load.use.mean+st.load.use.off) < 3*most {
+			st.load.foundLight(now)
+			st.load.use = meanTime{} // also if the verdict still holds
+		}
+	}
 }

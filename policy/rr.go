@@ -28,7 +28,7 @@ func newRR() sched.Policy {
 func (p *rr) Plan(v *sched.View) sched.Plan {
 	ready, current := 0, -1
 	for i := range v.Queues {
-		if q := &v.Queues[i]; runnable(q) {
+		if q := &v.Queues[i]; q.Runnable() {
 			ready++
 			if q.ID == p.turnOf {
 				current = i

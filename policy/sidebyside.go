@@ -82,6 +82,10 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 	if !sum.traced {
 		return
 	}
+	if sum.activeOnline > 0 && sum.unstoppable == 0 {
+		judgeByUse(v.Now, states)
+	}
+	alone := timeAlone(v.Queues)
 	for i := range v.Queues {
 		q, st := &v.Queues[i], &states[i]
 		if q.Attr.Class != sched.Batch {
@@ -90,7 +94,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		// With a slice in which a queue makes no progress, all its visits are short. With one
 		// longer than the default slice, such as that of a floor turn, online work ends them.
 		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
-		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing)
+		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, alone-q.Visits.Alone)
 		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {
 			st.servedThen, st.unservedSince = q.Served, v.Now
 		}
@@ -106,6 +110,18 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 			st.unusedTurn = true // it takes no turns from the next plan on
 		}
 	}
+}
+
+// timeAlone returns for how long batch and standard queues have been alone on the device. Online queues
+// do not count: their slices are longer than the default one.
+func timeAlone(queues []sched.Queue) time.Duration {
+	var alone time.Duration
+	for i := range queues {
+		if c := queues[i].Attr.Class; c == sched.Batch || c == sched.Standard {
+			alone += queues[i].Visits.Alone
+		}
+	}
+	return alone
 }
 
 // decide sets whether the light queues run side by side, in general and now. All queues take

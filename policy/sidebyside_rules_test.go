@@ -146,36 +146,54 @@ func TestWhichQueuesRunBeside(t *testing.T) {
 	}
 }
 
-// TestClearLead checks how long before a request the device is cleared: by the stop time of
-// the device for each queue before it is known, then by the mean of what it took, with a
-// reserve of an eighth or three times the usual distance from the mean.
+// TestClearLead checks how long before a request the device is cleared: for each queue that has to
+// be stopped by the stop time of the device before it is known, then by what calls took, with a
+// reserve of an eighth, or up to what the slow ones took, and at most as much again.
 func TestClearLead(t *testing.T) {
 	dev := sched.Device{StopTime: 800 * time.Microsecond}
+	const us = time.Microsecond
 	for _, tt := range []struct {
-		name  string
-		turns int
-		took  meanTime
-		want  time.Duration
+		name   string
+		queues int // side by side, of which one has the turn
+		call   meanTime
+		slow   time.Duration
+		want   time.Duration
 	}{
-		{"nothing known, no batch queue", 0, meanTime{}, ms},
-		{"nothing known, one batch queue", 1, meanTime{}, ms},
-		{"nothing known, four", 4, meanTime{}, ms + 1200*time.Microsecond},
-		{"nothing known, as many as run side by side", 9, meanTime{}, ms + 1200*time.Microsecond},
-		{"always the same", 4, meanTime{n: 9, mean: 4 * ms}, 4500 * time.Microsecond},
-		{"varies a little", 4, meanTime{n: 9, mean: 4 * ms, off: 100 * time.Microsecond}, 4500 * time.Microsecond},
-		{"varies", 4, meanTime{n: 9, mean: 4 * ms, off: ms}, 7 * ms},
-		{"varies much", 4, meanTime{n: 9, mean: 4 * ms, off: 3 * ms}, 8 * ms},
-		{"takes no longer than the lead", 4, meanTime{n: 9, mean: 500 * time.Microsecond}, ms},
+		{"nothing known, no batch queue", 0, meanTime{}, 0, ms},
+		{"nothing known, one batch queue", 1, meanTime{}, 0, ms},
+		{"nothing known, four", 4, meanTime{}, 0, ms + 1200*us},
+		{"always the same", 4, meanTime{n: 9, mean: ms}, ms, 4500 * us},
+		{"half as many queues", 2, meanTime{n: 9, mean: ms}, ms, 2250 * us},
+		{"varies a little", 4, meanTime{n: 9, mean: ms}, 1100 * us, 4500 * us},
+		{"varies", 4, meanTime{n: 9, mean: ms}, 1700 * us, 6800 * us},
+		{"varies much", 4, meanTime{n: 9, mean: ms}, 9 * ms, 8 * ms},
+		{"takes no longer than the lead", 4, meanTime{n: 9, mean: 100 * us}, 100 * us, ms},
 	} {
 		p := makeGiveway()
-		p.clearing.took = tt.took
-		v := &sched.View{Devices: []sched.Device{dev}, Queues: []sched.Queue{class(sched.Online), {Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Known: true}}}}
-		for range tt.turns {
-			v.Queues = append(v.Queues, batch(1))
+		p.clearing.call, p.clearing.slow, p.current, p.sharing = tt.call, tt.slow, 3, true
+		v := &sched.View{Devices: []sched.Device{dev}, Queues: []sched.Queue{class(sched.Online), batch(1)}}
+		states := make([]queueState, 2, 9) // of which the second takes turns
+		for i := range tt.queues {
+			q := batch(1)
+			q.ID, q.Can = sched.QueueID(3+i), canAll
+			v.Queues, states = append(v.Queues, q), append(states, queueState{sideBySide: true})
 		}
-		if got := p.clearLead(v, ms); got != tt.want {
+		// One that is not in the group is stopped anyway, and one that cannot be stopped is not.
+		outside, unstoppable := batch(1), batch(1)
+		outside.ID, outside.Can, unstoppable.ID = 20, canAll, 21
+		v.Queues = append(v.Queues, outside, unstoppable)
+		states = append(states, queueState{sideBySide: true, outsideGroup: true}, queueState{sideBySide: true})
+		if got := p.clearLead(v, states, ms); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
+	}
+	p := makeGiveway() // no queues side by side: a change of turns must be over
+	if got := p.clearLead(&sched.View{Devices: []sched.Device{dev}}, nil, ms); got != 1800*us {
+		t.Errorf("turns, nothing known: got %v, want 1.8 ms", got)
+	}
+	p.clearing.call, p.clearing.slow = meanTime{n: 9, mean: ms}, ms
+	if got := p.clearLead(&sched.View{Devices: []sched.Device{dev}}, nil, ms); got != 3375*us {
+		t.Errorf("turns: got %v, want three calls with a reserve", got)
 	}
 }
 
@@ -203,13 +221,17 @@ func TestMeanTime(t *testing.T) {
 // clearNode is a policy that runs three light queues, of which queue 1 has the turn.
 func clearNode() (*giveway, *sched.View, []queueState) {
 	p := makeGiveway()
-	p.mayShare, p.current = true, 1
+	p.mayShare, p.sharing, p.current = true, true, 1
 	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{{ID: 1}, {ID: 2}, {ID: 3}}}
+	for i := range v.Queues {
+		v.Queues[i].Can = canAll
+	}
 	return p, v, []queueState{{sideBySide: true}, {sideBySide: true}, {sideBySide: true}}
 }
 
 // TestClearTimeIsMeasured checks that clearing the device takes from the first plan that does
-// until all light queues but the one with the turn are stopped, and that one has a short slice.
+// until all light queues but the one with the turn are stopped, and that one has a short slice. It
+// takes three calls here, so a call takes a third of that.
 func TestClearTimeIsMeasured(t *testing.T) {
 	p, v, states := clearNode()
 	clear := summary{onlineSummary: onlineSummary{wantClear: true}}
@@ -217,7 +239,7 @@ func TestClearTimeIsMeasured(t *testing.T) {
 		v.Now = v.Now.Add(ms)
 		change()
 		p.measureClear(v, states, &clear)
-		return p.clearing.took.n
+		return p.clearing.call.n
 	}
 	nothing := func() {}
 	if n := step(nothing) + step(nothing); n != 0 {
@@ -229,8 +251,8 @@ func TestClearTimeIsMeasured(t *testing.T) {
 	if n := step(func() { v.Queues[2].State = sched.Stopped }); n != 0 {
 		t.Errorf("the slice is not yet set: got %d values, want none", n)
 	}
-	if n := step(func() { v.Queues[0].Slice = sched.MinSlice }); n != 1 || p.clearing.took.mean != 4*ms {
-		t.Errorf("got %d values with mean %v, want one of 4 ms", n, p.clearing.took.mean)
+	if n := step(func() { v.Queues[0].Slice = sched.MinSlice }); n != 1 || p.clearing.call.mean != 4*ms/3 {
+		t.Errorf("got %d values with mean %v, want one, a third of 4 ms", n, p.clearing.call.mean)
 	}
 	if n := step(nothing); n != 1 {
 		t.Errorf("got %d values for one request, want one", n)
@@ -242,8 +264,8 @@ func TestClearTimeIsMeasured(t *testing.T) {
 	step(nothing)
 	if n := step(func() {
 		v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Stopped, sched.Stopped, sched.MinSlice
-	}); n != 2 || p.clearing.took.mean != 2500*time.Microsecond {
-		t.Errorf("got %d values with mean %v, want two, of 4 ms and 1 ms", n, p.clearing.took.mean)
+	}); n != 2 || p.clearing.call.mean != 5*ms/6 {
+		t.Errorf("got %d values with mean %v, want two, thirds of 4 ms and 1 ms", n, p.clearing.call.mean)
 	}
 	// A request that is over before the device was clear tells nothing.
 	clear.wantClear = false
@@ -254,14 +276,14 @@ func TestClearTimeIsMeasured(t *testing.T) {
 	step(nothing)
 	clear.wantClear = true
 	step(nothing)
-	if n := step(func() { v.Queues[1].State = sched.Stopped }); n != 3 || p.clearing.took.mean >= 2500*time.Microsecond {
-		t.Errorf("got %d values with mean %v, want the third of 1 ms", n, p.clearing.took.mean)
+	if n := step(func() { v.Queues[1].State = sched.Stopped }); n != 3 || p.clearing.call.mean >= 5*ms/6 {
+		t.Errorf("got %d values with mean %v, want the third, of 1 ms", n, p.clearing.call.mean)
 	}
 	p, v, states = clearNode()
-	p.mayShare = false
+	p.sharing = false
 	v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Stopped, sched.Stopped, sched.MinSlice
 	if n := step(nothing) + step(nothing); n != 0 {
-		t.Errorf("with a single batch queue: got %d values, want none", n)
+		t.Errorf("without queues side by side: got %d values, want none", n)
 	}
 }
 
@@ -287,7 +309,7 @@ func TestOverlapBegins(t *testing.T) {
 		{"a newcomer", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.newcomers = 1 }, true},
 		{"a newcomer beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.activeOnline, s.newcomers = 1, 1 }, false},
 		{"light queues", func(p *giveway, _ *sched.View, _ *summary, _ *setting) { p.lightQueues = 1 }, false},
-		{"a request is expected", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.wantClear = true }, false},
+		{"a request is expected", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.expecting = true }, false},
 		{"soon after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.overlap.next = v.Now + 1 }, false},
 		{"a while after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.overlap.next = v.Now }, true},
 		{"one queue", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].ID = 1 }, false},
@@ -633,7 +655,7 @@ func countLoads(v *sched.View, states []queueState, sum *summary) {
 		switch q.Attr.Class {
 		case sched.Batch:
 			sum.traced = sum.traced || q.Visits.Known
-			if st.takesTurns && runnable(q) {
+			if st.takesTurns && q.Runnable() {
 				countBatch(&v.Devices[0], q, st, sum)
 			}
 		case sched.Standard:

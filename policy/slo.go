@@ -44,15 +44,16 @@ type slo struct {
 
 // requestState is what slo keeps about the requests of an online queue.
 type requestState struct {
-	online      bool       // it is of class online, and not paused
-	lateScore   float64    // of late requests: see ladder.addRequest
-	reports     bool       // its requests are reported
-	oldestSince sched.Time // when its oldest open request began: Queue.RequestSince at the last plan
-	countsFrom  sched.Time // since when that request counts: see openFrom
-	latePeriods int        // how many late periods since then are counted: see countOpen
-	countedLate bool       // that request has counted as late
-	launched    uint64     // Counters.Launched at the last plan
-	workedAt    sched.Time // when it was last ready or launched commands
+	online      bool          // it is of class online, and not paused
+	tightest    time.Duration // the tightest SLO that it has had since it became online; zero: none
+	lateScore   float64       // of late requests: see ladder.addRequest
+	reports     bool          // its requests are reported
+	oldestSince sched.Time    // when its oldest open request began: Queue.RequestSince at the last plan
+	countsFrom  sched.Time    // since when that request counts: see openFrom
+	latePeriods int           // how many late periods since then are counted: see countOpen
+	countedLate bool          // that request has counted as late
+	launched    uint64        // Counters.Launched at the last plan
+	workedAt    sched.Time    // when it was last ready or launched commands
 }
 
 type finishedRequest struct {
@@ -86,17 +87,13 @@ func newSLO() sched.Policy {
 }
 
 // Observe implements sched.Observer. What is known about the rungs is about the requests of the
-// online queues there are. Other queues come and go more often than a trial takes: for those see
+// online queues there are. Other queues come and go more often than a probe takes: for those see
 // gauge.
 func (p *slo) Observe(now sched.Time, ev *sched.Event) {
 	switch ev.Kind {
 	case sched.RequestFinished:
 		if len(p.finished) < maxFinished {
 			p.finished = append(p.finished, finishedRequest{ev.Queue, ev.Duration, now})
-		}
-	case sched.QueueOpened:
-		if _, known := slices.BinarySearch(p.requests.ids, ev.Queue); !known && ev.Attr.Class == sched.Online {
-			p.ladder.restart(now)
 		}
 	case sched.QueueClosed:
 		if i, known := slices.BinarySearch(p.requests.ids, ev.Queue); known && p.requests.values[i].online {
@@ -111,14 +108,14 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		p.ladder.build(dev)
 	}
 	requests := p.requests.update(v.Queues)
+	finished, openTime := p.countRequests(v, requests)
+	adapts := p.updateQueues(v, requests)
 	if p.ladder.resetScores {
 		p.ladder.resetScores = false
 		for i := range requests {
 			requests[i].lateScore = 0
 		}
 	}
-	finished, openTime := p.countRequests(v, requests)
-	adapts := p.updateQueues(v, requests)
 	wake := p.updateQuiet(v.Now, adapts)
 	set := p.ladder.setting(p.ladder.start) // as giveway, unless slo adapts
 	set.sharedSlice, set.onlineSlice = p.base.sharedSlice, p.base.onlineSlice
@@ -183,7 +180,10 @@ func (p *slo) updateQueues(v *sched.View, requests []requestState) (adapts bool)
 			*r = requestState{reports: r.reports}
 			continue
 		}
-		r.online = true
+		if slo := q.Attr.SLO; !r.online || slo > 0 && (r.tightest == 0 || slo < r.tightest) {
+			p.ladder.restart(v.Now) // what is known about the rungs is not about such requests
+			r.online, r.tightest = true, max(slo, 0)
+		}
 		if q.Ready() || q.Counters.Launched != r.launched {
 			r.launched, r.workedAt = q.Counters.Launched, v.Now
 		}
@@ -242,7 +242,7 @@ func (p *slo) countRequests(v *sched.View, requests []requestState) (finished in
 // a moment ago, and there are no bursts, trials of newcomers or overlaps, in which other settings
 // are in force.
 func (p *slo) judgesRung(now sched.Time) bool {
-	return p.base.current != 0 && now.Sub(p.base.batchAt) <= trialTime && p.base.burst.phase == noBurst && !p.base.tries()
+	return p.base.current != 0 && now.Sub(p.base.batchAt) <= probeTime && p.base.burst.phase == noBurst && !p.base.tries()
 }
 
 // countOpen counts requests that are late before they finish: with some settings none

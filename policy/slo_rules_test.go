@@ -127,10 +127,14 @@ func TestSLOForgetsWhenQueuesChange(t *testing.T) {
 }
 
 // TestSLOForgetsWhenOnlineQueuesChange checks that what is known about the rungs is dropped when an
-// online queue closes, and that the ladder begins anew when one is opened. Other queues, and an event
-// that replaces the abilities of a known queue, change nothing.
+// online queue closes, and that the ladder begins anew when a queue is opened or becomes online, or the
+// SLO of one becomes tighter. Other queues, and an event that replaces the abilities of a known queue,
+// change nothing.
 func TestSLOForgetsWhenOnlineQueuesChange(t *testing.T) {
 	online, batch := sched.Attr{Class: sched.Online, SLO: testSLO}, sched.Attr{Class: sched.Batch}
+	tighter, looser := online, online
+	tighter.SLO--
+	looser.SLO++
 	for _, c := range []struct {
 		name           string
 		ev             sched.Event
@@ -147,6 +151,10 @@ func TestSLOForgetsWhenOnlineQueuesChange(t *testing.T) {
 		{"an unknown queue closes", sched.Event{Kind: sched.QueueClosed, Queue: 3}, false, false},
 		{"commands of an online queue", sched.Event{Kind: sched.Progressed, Queue: 1}, false, false},
 		{"attributes of an online queue", sched.Event{Kind: sched.AttrsChanged, Queue: 1, Attr: online}, false, false},
+		{"a tighter SLO", sched.Event{Kind: sched.AttrsChanged, Queue: 1, Attr: tighter}, true, true},
+		{"a looser SLO", sched.Event{Kind: sched.AttrsChanged, Queue: 1, Attr: looser}, false, false},
+		{"a batch queue becomes online", sched.Event{Kind: sched.AttrsChanged, Queue: 2, Attr: online}, true, true},
+		{"an online queue becomes batch", sched.Event{Kind: sched.AttrsChanged, Queue: 1, Attr: batch}, false, false},
 	} {
 		p := newSLO().(*slo)
 		v := &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{h200}, Queues: []sched.Queue{{ID: 1, Attr: online}, {ID: 2, Attr: batch}}}
@@ -154,6 +162,13 @@ func TestSLOForgetsWhenOnlineQueuesChange(t *testing.T) {
 		p.ladder.setCurrent(1, 0)
 		p.ladder.rungs[1].tried, p.ladder.rungs[1].retry, p.ladder.since, p.ladder.requests = 5, sched.Time(time.Minute), 1, 5
 		p.Observe(sched.Time(time.Second), &c.ev)
+		switch i, known := index(v.Queues, c.ev.Queue); {
+		case c.ev.Kind == sched.AttrsChanged:
+			v.Queues[i].Attr = c.ev.Attr
+		case c.ev.Kind == sched.QueueOpened && !known:
+			v.Queues = append(v.Queues, sched.Queue{ID: c.ev.Queue, Attr: c.ev.Attr})
+		}
+		p.updateQueues(v, p.requests.update(v.Queues))
 		r, want := &p.ladder.rungs[1], 1
 		if c.restart {
 			want = p.ladder.start

@@ -141,7 +141,7 @@ func TestLadderStopsOnlyIfARungIsThere(t *testing.T) {
 	} {
 		var l ladder
 		l.build(tt.dev)
-		for range trialRequests {
+		for range probeRequests {
 			l.took[l.requests] = tt.took
 			l.requests++
 		}
@@ -216,7 +216,7 @@ func TestLadderReturnsFromTheLastRung(t *testing.T) {
 		l.build(h200Device)
 		l.setCurrent(l.last, 0)
 		l.recentLate, l.rungs[l.start].retry = tt.late, tt.retry
-		for range trialRequests {
+		for range probeRequests {
 			l.took[l.requests], l.spare[l.requests] = tt.took, ms
 			l.requests++
 		}

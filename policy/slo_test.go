@@ -8,7 +8,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-var h200 = sched.Device{ID: "gpu", Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, StopTime: 700 * time.Microsecond}
+var h200 = sched.Device{ID: "gpu", Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, SwitchTime: 165 * time.Microsecond, StopTime: 700 * time.Microsecond}
 
 // sloRun runs slo with one online and one batch queue. There is no device: how long
 // a request takes is a function of the batch queue's setting, and all actions

@@ -12,7 +12,7 @@ import (
 // finished sooner without one, and batch work loses nothing.
 //
 // It learns how long online work is busy with batch work stopped. If that is more than
-// twice the stop time, stops pay and nothing else is tried. Otherwise it lets batch
+// three times the stop time, stops pay and nothing else is tried. Otherwise it lets batch
 // work run on for a few busy periods, in each of them only for as long as one takes with
 // a stop, and keeps to what takes less time. A stop must save at least a sixteenth of
 // what it takes. From time to time stopCost tries the other way again.
@@ -27,17 +27,17 @@ type stopCost struct {
 	runsOn        bool       // batch work runs on in it
 	usuallyRunsOn bool       // batch work usually runs on; otherwise it is usually stopped
 
-	next int // busy periods until a trial of the other way begins; in a trial, until it ends
-	wait int // the value of next after the last trial: firstWait, or four times the last wait if the other way was no better
+	next int // busy periods until a probe of the other way begins; in a probe, until it ends
+	wait int // the value of next after the last probe: firstWait, or four times the last wait if the other way was no better
 }
 
 const (
-	trialPeriods = 6
+	probePeriods = 6
 	firstWait    = 64
-	longestWait  = 64 * firstWait // then trials are 0.15 % of the busy periods
+	longestWait  = 64 * firstWait // then probes are 0.15 % of the busy periods
 )
 
-// begin starts a busy period, and begins or ends a trial of the other way if it is time to. Stops
+// begin starts a busy period, and begins or ends a probe of the other way if it is time to. Stops
 // says that batch work would be stopped for the period.
 func (c *stopCost) begin(now sched.Time, stopTime time.Duration, stops bool) {
 	c.record(4 * stopTime)
@@ -45,13 +45,13 @@ func (c *stopCost) begin(now sched.Time, stopTime time.Duration, stops bool) {
 	if c.next > 0 {
 		return
 	}
-	inTrial := c.runsOn != c.usuallyRunsOn
-	switch short := c.stopped.mean <= 2*stopTime; {
-	case !inTrial && !c.usuallyRunsOn && (!short || c.stopped.n < trialPeriods):
+	inProbe := c.runsOn != c.usuallyRunsOn
+	switch short := c.stopped.mean <= 3*stopTime; {
+	case !inProbe && !c.usuallyRunsOn && (!short || c.stopped.n < probePeriods):
 		return
-	case !inTrial:
+	case !inProbe:
 		c.runsOn = !c.usuallyRunsOn
-		c.next, *c.current() = trialPeriods, meanTime{}
+		c.next, *c.current() = probePeriods, meanTime{}
 		return
 	}
 	better := c.beside.mean <= c.stopped.mean+stopTime/16

@@ -39,12 +39,13 @@ func TestStopCostChoosesWhatTakesLess(t *testing.T) {
 		{400 * time.Microsecond, 400 * time.Microsecond, true}, // a stop saves nothing
 		{500 * time.Microsecond, 400 * time.Microsecond, false},
 		{20 * ms, 400 * time.Microsecond, false},
-		{ms, 900 * time.Microsecond, false}, // longer than two stops: nothing is tried
-		{500 * time.Microsecond, 900 * time.Microsecond, false},
+		{500 * time.Microsecond, 1200 * time.Microsecond, true},
+		{500 * time.Microsecond, 1201 * time.Microsecond, false}, // longer than three stops: nothing is tried
+		{ms, 1300 * time.Microsecond, false},
 	} {
 		var c stopCost
 		runsOn, late := c.periods(1, 2000, stopTime, test.beside, test.stopped)
-		if test.runsOn && runsOn < 1900 || !test.runsOn && runsOn+late > 40 || test.stopped > 2*stopTime && runsOn+late > 0 {
+		if test.runsOn && runsOn < 1900 || !test.runsOn && runsOn+late > 40 || test.stopped > 3*stopTime && runsOn+late > 0 {
 			t.Errorf("%v beside batch work, %v with a stop: got %d of 2000 without a stop and %d with a late one", test.beside, test.stopped, runsOn, late)
 		}
 	}

@@ -5,23 +5,23 @@ import "github.com/giveway/giveway/sched"
 // summary is the state of a device in one plan, before its grants.
 type summary struct {
 	hasOnline bool // there is an online queue
-	hasBatch  bool // there is a batch or idle queue
-	traced    bool // the visits of a batch or idle queue are known
+	hasBatch  bool // there is a batch or class-idle queue
+	traced    bool // the visits of a batch or class-idle queue are known
 
 	busy       bool       // batch work gives way: online work is ready, was ready within linger, or is expected now
 	busyChange sched.Time // when busy changes without an event
 
-	// The rotation. If a batch queue takes turns, no idle queue does.
+	// The rotation. If a batch queue takes turns, no class-idle queue does.
 	current       int         // index of the queue whose turn it is, or -1
 	inRotation    int         // queues that take turns
 	rotationClass sched.Class // their class
-	unstoppable   int         // batch and idle queues that would take turns but cannot be stopped: they always run
+	unstoppable   int         // batch and class-idle queues that would take turns but cannot be stopped: they always run
 
 	running   int // batch and standard queues that run and have work
 	newcomers int // batch queues whose load is unknown
 
-	idleWaits bool // idle queues wait, because a standard or batch queue has work
-	idleShort bool // an idle queue that cannot be stopped has the minimum slice
+	classIdleWaits bool // class-idle queues wait, because a standard or batch queue has work
+	classIdleShort bool // a class-idle queue that cannot be stopped has the minimum slice
 
 	busyStandard int        // standard queues that used much of the device lately
 	usageChange  sched.Time // when busyStandard may change without an event
@@ -37,12 +37,14 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	dev := &v.Devices[0]
 	lead := p.leadTime(v.Devices)
 	if dev.Sliced() {
-		p.watchOnline(v, p.clearLead(v, lead), &s)
+		// Until the queues are started again a switch passes, and as much again for the error of
+		// the mean of what requests need.
+		p.watchOnline(v, clearTime{p.clearLead(v, states, lead), 2 * dev.SwitchTime}, &s)
 	}
-	ready := false // online work is, or may be
+	onlineReady := false // an online queue has work, or may have some that is not counted
 	for i := range v.Queues {
 		q, st := &v.Queues[i], &states[i]
-		st.update(q)
+		s.wake = earlier(s.wake, st.update(q, dev, v.Now))
 		if q.ID == p.current {
 			s.current = i
 			p.turnStart.postpone(v, q.Served-st.servedAtTurn, p.turnLength())
@@ -53,8 +55,8 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 		switch q.Attr.Class {
 		case sched.Online:
 			s.hasOnline = true
-			if runnable(q) {
-				ready = true
+			if q.Runnable() {
+				onlineReady = true
 			} else {
 				due, change := p.due(q, v.Now, lead)
 				s.busy = s.busy || due
@@ -64,15 +66,15 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 			p.summarizeBatch(dev, q, st, &s)
 		default:
 			// A standard queue without counters always counts as ready. If it
-			// has slices it does not stop idle queues: an idle queue with the
+			// has slices it does not stop class-idle queues: a class-idle queue with the
 			// minimum slice gets only the time that the standard queue leaves.
-			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
+			s.classIdleWaits = s.classIdleWaits || q.Runnable() && (q.Counters.Known || !yieldsBySlice(dev, q))
 			if dev.Sliced() {
 				p.watchStandard(v.Now, q, st, &s)
 			}
 		}
 	}
-	p.updateBusy(v.Now, dev, ready, set.stopWhenBusy, &s)
+	p.updateBusy(v.Now, dev, onlineReady, set.stopWhenBusy, &s)
 	if dev.Sliced() {
 		p.limitShares(v, states)
 		p.watchLoads(v, states, &s)
@@ -82,8 +84,8 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	return s
 }
 
-// summarizeBatch adds a batch or idle queue to the summary. Only the queues of the first class
-// that has any take turns: idle queues do if no batch queue does.
+// summarizeBatch adds a batch or class-idle queue to the summary. Only the queues of the first class
+// that has any take turns: class-idle queues do if no batch queue does.
 func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	class := q.Attr.Class
 	s.hasBatch = true
@@ -93,7 +95,7 @@ func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueSta
 		return
 	}
 	if class == sched.Batch {
-		s.idleWaits = true
+		s.classIdleWaits = true
 		countBatch(dev, q, st, s)
 	}
 	if yieldsBySlice(dev, q) && q.Level() == sched.LevelNone {

@@ -34,9 +34,9 @@ func (s *sideBySide) inTrial(st *queueState) bool {
 }
 
 // chooseNewcomers sets which newcomers wait for a later trial if there are more than a trial takes.
-// Those in the trial stay until they are known. Before the others goes the one whose last trial is
-// longest ago, so that newcomers about which trials tell nothing do not keep out the rest. It keeps
-// the chosen ones in a list that is sorted as it grows.
+// Those in the trial stay until they are known. Free places go to those whose last trial was longest
+// ago, so that newcomers about which trials tell nothing do not keep out the rest. It keeps the chosen
+// ones in a list that is sorted as it grows.
 func (s *sideBySide) chooseNewcomers(v *sched.View, states []queueState, newcomers int) {
 	if newcomers <= s.trial.most {
 		return // triedLater is not set

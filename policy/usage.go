@@ -43,14 +43,14 @@ func (u *usageState) watch(q *sched.Queue, now sched.Time) bool {
 
 // watchStandard updates the usage of a standard queue, and what the plan depends on.
 func (p *giveway) watchStandard(now sched.Time, q *sched.Queue, st *queueState, s *summary) {
-	if q.State == sched.Running && runnable(q) {
+	if q.State == sched.Running && q.Runnable() {
 		s.running++
 	}
 	if st.usage.watch(q, now) {
 		s.busyStandard++
 		s.usageChange = earlier(s.usageChange, st.usage.until)
 	}
-	if next := st.usage.from.Add(usageWindow); runnable(q) && next > now {
+	if next := st.usage.from.Add(usageWindow); q.Runnable() && next > now {
 		s.usageChange = earlier(s.usageChange, next)
 	}
 }

@@ -24,6 +24,7 @@ type QuestionDevice struct {
 	ID             sched.DeviceID `json:"id"`
 	Slice          time.Duration  `json:"slice_ns"`
 	MinSharedSlice time.Duration  `json:"min_shared_slice_ns"`
+	SwitchTime     time.Duration  `json:"switch_time_ns"`
 	StopTime       time.Duration  `json:"stop_time_ns"`
 	Serial         bool           `json:"serial"`
 }

@@ -190,13 +190,14 @@ func (s *Scheduler) progress(q *Queue, counters *Counters) bool {
 	return true
 }
 
-// measure adds the device time that the hardware has measured to Served. An
-// estimate from before the first measurement stays, so that Served never
-// decreases; so does one from a time in which the measurement was lost, which
-// total then begins behind. The hardware counts how long the context was loaded,
-// and a stopped queue stays loaded while no other queue needs the device; and it
-// may count what the process used before q was opened. So no more is added than q
-// could have run.
+// measure adds the device time that the hardware has measured to Served.
+//
+// Served never decreases. So an estimate from before the first measurement, or from a
+// time in which the measurement was lost, stays, and what is measured from then on is added.
+//
+// The hardware counts the time in which the context was loaded. That includes time in which
+// the queue was stopped and no other queue needed the device, and may include time before q
+// was opened. So at most the time in which q could run is added.
 func (s *Scheduler) measure(q *Queue, total time.Duration) {
 	const slack = 10 * time.Millisecond // a reading may be this much later than the time it is for
 	a := &q.act
@@ -221,8 +222,8 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 	a.runnableFor = min(a.runnableFor, slack)
 }
 
-// visited updates the visits of q. Counts never decrease, and no more visits are full, or cut, than
-// there are.
+// visited updates the visits of q. Counts never decrease, and no more visits are full, or cut,
+// than there are.
 func (q *Queue) visited(v *Visits) {
 	if !v.Known {
 		return
@@ -231,6 +232,7 @@ func (q *Queue) visited(v *Visits) {
 	q.Visits.Count = max(q.Visits.Count, v.Count)
 	q.Visits.Full = min(max(q.Visits.Full, v.Full), q.Visits.Count)
 	q.Visits.Cut = min(max(q.Visits.Cut, v.Cut), q.Visits.Count)
+	q.Visits.Alone = max(q.Visits.Alone, v.Alone)
 	q.Visits.Arrived = max(q.Visits.Arrived, v.Arrived)
 }
 

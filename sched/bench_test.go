@@ -19,7 +19,7 @@ func busyDevice(tb testing.TB, name string, n int) (*sched.Scheduler, sched.Time
 	}
 	s := sched.New(sched.Config{}, choice)
 	events := []sched.Event{{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{
-		Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, StopTime: 700 * time.Microsecond,
+		Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, SwitchTime: 165 * time.Microsecond, StopTime: 700 * time.Microsecond,
 	}}}
 	for i := range n {
 		id := sched.QueueID(i + 1)

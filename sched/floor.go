@@ -10,9 +10,9 @@ import (
 // less than its share for a while gets a floor turn: it runs beside the queues
 // that the policy granted. Paused queues and queues of class Idle have no floor.
 //
-// On a device with slices the queue gets its turn in one piece: its slice is as
-// long as the turn. It then makes more progress than in many short slices, and of
-// all the requests of an online process that never rests only one is delayed.
+// On a device with slices a floor turn is one long slice. The queue then makes more
+// progress than in many short slices, and a busy online process has only one delayed
+// request in a floor turn.
 
 // floorMark is the time and the useful service of a queue when the floor last found
 // that it had its share.
@@ -48,7 +48,7 @@ type floorTurn struct {
 
 	// On a device with slices:
 	slice  time.Duration // of the queue; zero: the device's default
-	others time.Duration // longest slice of the other queues during the turn; zero: the turn is not in one piece
+	others time.Duration // longest slice of the other queues during the turn; zero: the turn is not one slice
 	entry  time.Duration // how long those let the queue wait
 	runs   Time          // since when the queue runs with this slice; zero: not yet
 
@@ -61,8 +61,8 @@ type floorTurn struct {
 
 const (
 	floorTurnShared = 50 * time.Millisecond // default length of a turn on a device without slices
-	floorTurnSliced = 20 * time.Millisecond // the same with slices, in one piece
-	floorLongest    = 50 * time.Millisecond // longest piece, for a queue whose commands are long
+	floorTurnSliced = 20 * time.Millisecond // the same with slices: one slice
+	floorLongest    = 50 * time.Millisecond // longest slice, for a queue whose commands are long
 	floorEntry      = 20 * time.Millisecond // how long the slices of the other queues may be together
 
 	// floorWindow is the time within which every queue gets its share. Turns are
@@ -111,7 +111,7 @@ func (s *Scheduler) floorGrant(d *device) QueueID {
 	}
 	missing := turn.target - q.Served - q.committed(d)
 	d.wake = min(d.wake, s.now.Add(max(missing, time.Millisecond)), turn.began.Add(floorStretch*turn.length))
-	if end, _ := turn.pieceEnd(d, q, missing); end > s.now {
+	if end, _ := turn.sliceEnd(d, q, missing); end > s.now {
 		d.wake = min(d.wake, end)
 	}
 	return turn.queue
@@ -120,7 +120,7 @@ func (s *Scheduler) floorGrant(d *device) QueueID {
 // beginFloorTurn begins the turn of q.
 func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
 	share := s.floorShare(d)
-	length := s.floorLength(d, q, share, &bearableMemo{})
+	length := s.floorLength(d, q, share, &lengthLimit{})
 	d.floor = floorTurn{
 		queue: q.ID, began: s.now, length: length, period: floorPeriod(length, share), target: q.Served + length, launched: q.Counters.Launched,
 		rest: d.floor.rest, due: d.floor.due, withFloor: d.floor.withFloor,
@@ -135,7 +135,7 @@ func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
 	}
 	turn.others = max(floorEntry/time.Duration(max(d.ready-1, 1)), d.Slice)
 	for i := range d.queues {
-		if o := &d.queues[i]; o != q && o.mayRun() && o.act.epoch == s.epoch {
+		if o := &d.queues[i]; o != q && o.Runnable() && o.act.epoch == s.epoch {
 			turn.entry += min(max(o.act.want.Slice, d.Slice), turn.others)
 		}
 	}
@@ -154,14 +154,14 @@ func floorPeriod(length time.Duration, share float64) time.Duration {
 
 // floorLength returns the length of a floor turn of q. On a device with slices it is
 // longer if the commands of q are long, so that q finishes one, and shorter if an
-// online process could not bear the delay. b keeps the last result of bearableLength.
-func (s *Scheduler) floorLength(d *device, q *Queue, share float64, b *bearableMemo) time.Duration {
+// online process would be delayed too much. limit keeps the last result of limitLength.
+func (s *Scheduler) floorLength(d *device, q *Queue, share float64, limit *lengthLimit) time.Duration {
 	onePiece := d.Sliced() && q.Can&CanSlice != 0
 	length := s.cfg.FloorTurn
 	switch {
 	case length > 0:
 	case onePiece:
-		step := d.Slice // few lengths, so that bearableLength is seldom computed
+		step := d.Slice // few lengths, so that limitLength is seldom computed
 		needed := (q.act.drain.perCommand + d.Slice + step - 1) / step * step
 		length = min(max(floorTurnSliced, needed), floorLongest)
 	default:
@@ -171,21 +171,21 @@ func (s *Scheduler) floorLength(d *device, q *Queue, share float64, b *bearableM
 		return length
 	}
 	length = min(length, time.Duration(share*float64(floorWindow)*4/5))
-	if b.wanted != length {
-		b.wanted, b.length = length, s.bearableLength(d, length, share)
+	if limit.wanted != length {
+		limit.wanted, limit.length = length, s.limitLength(d, length, share)
 	}
-	return b.length
+	return limit.length
 }
 
-// bearableMemo is a result of bearableLength, which is the same for all queues of a device:
-// for a wanted length, the length that the online queues can bear.
-type bearableMemo struct{ wanted, length time.Duration }
+// lengthLimit is a result of limitLength, which is the same for all queues of a device: the
+// wanted length of a floor turn, and the length that it may have.
+type lengthLimit struct{ wanted, length time.Duration }
 
-// bearableLength returns the longest floor turn that the online queues of d can bear, but at
-// least a slice and at most length.
-func (s *Scheduler) bearableLength(d *device, length time.Duration, share float64) time.Duration {
+// limitLength returns the longest floor turn, up to length, that delays no online queue of d by
+// more than its maxDelay, but at least a slice.
+func (s *Scheduler) limitLength(d *device, length time.Duration, share float64) time.Duration {
 	for i := range d.queues {
-		if o := &d.queues[i]; o.Attr.Class == Online && o.mayRun() {
+		if o := &d.queues[i]; o.Attr.Class == Online && o.Runnable() {
 			length = min(length, o.maxDelay(floorPeriod(length, share), d.Slice, s.now))
 		}
 	}
@@ -194,10 +194,10 @@ func (s *Scheduler) bearableLength(d *device, length time.Duration, share float6
 
 // maxDelay returns how long requests of an online queue may be delayed once in a period.
 //
-//   - The SLO leaves some time, by which a request may be late. If that is less than the
-//     shortest piece, some requests miss the SLO, and they are fewest with long pieces.
-//   - Of few requests one would be more than one in a hundred. Then it is an eighth of
-//     what a request takes.
+//   - A request may be delayed by what its SLO leaves. If that is less than the shortest slice,
+//     some requests miss the SLO in any case, and they are fewest with long slices.
+//   - If requests are so rare that the one delayed in a period is more than one in a hundred, the
+//     delay is at most an eighth of what a request usually takes, so that the P99 hardly changes.
 func (q *Queue) maxDelay(period, shortest time.Duration, now Time) time.Duration {
 	most, p := time.Duration(math.MaxInt64), &q.pace
 	left := q.Attr.SLO / 2 // without an SLO less than shortest
@@ -230,10 +230,10 @@ func (p *requestPace) finished(now Time, took time.Duration) {
 	p.last = now
 }
 
-// pieceEnd returns when the queue has had its turn in one piece; Never if the turn is not
-// in one piece. Later the queue might begin a second piece. It is certain if the hardware
-// was seen to be in the piece, of which missing was left then.
-func (t *floorTurn) pieceEnd(d *device, q *Queue, missing time.Duration) (end Time, certain bool) {
+// sliceEnd returns when the single slice of the floor turn is over, or Never if the turn is not one
+// slice. After that the queue might begin a second one. It is certain if a measurement during the
+// slice showed how much of it was left (missing).
+func (t *floorTurn) sliceEnd(d *device, q *Queue, missing time.Duration) (end Time, certain bool) {
 	if t.others == 0 || t.runs == 0 {
 		return Never, false
 	}
@@ -258,7 +258,7 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 			limit = turn.length // the queue may be between two requests
 		}
 		missing := turn.target - q.Served - q.committed(d)
-		end, certain := turn.pieceEnd(d, q, missing)
+		end, certain := turn.sliceEnd(d, q, missing)
 		enough := missing <= 0 || s.now >= end && (certain || missing <= turn.length/2 || !q.Measured)
 		// The process may need a while until it launches the command that waited at its
 		// gate. A turn that ends before would be of no use, however often it comes.
@@ -282,14 +282,14 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 	share := s.floorShare(d)
 	turn := &d.floor
 	turn.withFloor, turn.due = d.withFloor, Never
-	var b bearableMemo
+	var limit lengthLimit
 	for i := range d.queues {
 		q := &d.queues[i]
 		if !hasFloor(q) {
 			q.OnFloor = false
 			continue
 		}
-		period := floorPeriod(s.floorLength(d, q, share, &b), share)
+		period := floorPeriod(s.floorLength(d, q, share, &limit), share)
 		if s.fullyGranted(d, q) {
 			// The plan grants q all that the floor could. If q has used
 			// little, it needed little: without counters q counts as ready

@@ -91,7 +91,7 @@ func (s *Scheduler) earliestHeld(d *domain) Time {
 		for i := range dev.queues {
 			q := &dev.queues[i]
 			switch {
-			case !q.mayRun() || q.act.epoch == s.epoch:
+			case !q.Runnable() || q.act.epoch == s.epoch:
 				q.heldSince = Never
 			case q.heldSince == Never:
 				q.heldSince = s.now

@@ -132,17 +132,17 @@ func (s *Scheduler) waiting(d *device) (victim *Queue) {
 func (s *Scheduler) holderOf(d *device, victim *Queue) *Queue {
 	for i := range d.queues {
 		q := &d.queues[i]
-		if q != victim && !q.Decided.Run && q.watched.runSince <= d.inversion.from && s.disobeys(d, victim, q) {
+		if q != victim && !q.Decided.Run && q.watched.runSince <= d.inversion.from && s.ranWhileStopped(d, victim, q) {
 			return q
 		}
 	}
 	return nil
 }
 
-// disobeys reports whether q, which the plan stops, has had the device while victim had
+// ranWhileStopped reports whether q, which the plan stops, has had the device while victim had
 // work. A queue that is held or deactivated finishes what it has begun, for however long:
 // only what it begins counts.
-func (s *Scheduler) disobeys(d *device, victim, q *Queue) bool {
+func (s *Scheduler) ranWhileStopped(d *device, victim, q *Queue) bool {
 	w := &q.watched
 	launched, completed := q.Counters.Launched-w.launched, q.Counters.Completed-w.completed
 	if q.State == Stopped {
@@ -223,7 +223,7 @@ func (s *Scheduler) endInversion(d *device) {
 }
 
 // remedy makes the holder of an inversion stop, if a remedy is due. The next is due after a
-// pause, so a device that never obeys costs two calls a minute.
+// pause, so a device on which stops have no effect costs two calls a minute.
 func (s *Scheduler) remedy(d *device, q *Queue) Remedy {
 	w, a := &q.watched, &q.act
 	if a.id != 0 || s.now < w.nextRemedy {

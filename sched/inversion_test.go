@@ -245,7 +245,7 @@ func TestInversionByDeviceTime(t *testing.T) {
 	}
 }
 
-// TestInversionNeedsAVictim checks that a queue that disobeys is no inversion while no other
+// TestInversionNeedsAVictim checks that a queue that ranWhileStopped is no inversion while no other
 // queue waits: none has work, or none is let run.
 func TestInversionNeedsAVictim(t *testing.T) {
 	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)

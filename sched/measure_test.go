@@ -21,6 +21,8 @@ func TestVisitsNeverDecrease(t *testing.T) {
 		{sched.Visits{Count: 6, Cut: 2, Known: true}, sched.Visits{Count: 6, Full: 6, Cut: 2, Arrived: 8, Known: true}},
 		{sched.Visits{Count: 6, Cut: 1, Known: true}, sched.Visits{Count: 6, Full: 6, Cut: 2, Arrived: 8, Known: true}},
 		{sched.Visits{Count: 6, Cut: 9, Known: true}, sched.Visits{Count: 6, Full: 6, Cut: 6, Arrived: 8, Known: true}},
+		{sched.Visits{Count: 6, Alone: 3, Known: true}, sched.Visits{Count: 6, Full: 6, Alone: 3, Cut: 6, Arrived: 8, Known: true}},
+		{sched.Visits{Count: 6, Alone: 2, Known: true}, sched.Visits{Count: 6, Full: 6, Alone: 3, Cut: 6, Arrived: 8, Known: true}},
 	} {
 		s.Step(sched.Time(i), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Visits: c.report}})
 		if got := queueOf(s, 1).Visits; got != c.want {
@@ -124,33 +126,22 @@ func TestStoppedQueueIsChargedForALateReading(t *testing.T) {
 	}
 }
 
-// TestFullVisit checks how long a visit is that ended because the slice was over: from a
-// sixteenth less than the slice to a quarter more, which is a context switch.
-func TestFullVisit(t *testing.T) {
+// TestEndOfVisit checks that a visit is full from a sixteenth less than the slice on, alone for what
+// is above the slice if that is more than a quarter, and cut only if it is short.
+func TestEndOfVisit(t *testing.T) {
 	const slice = 2048 * time.Microsecond
-	for visit, want := range map[time.Duration]bool{
-		0: false, slice*15/16 - 1: false, slice * 15 / 16: true, slice: true, 2217 * time.Microsecond: true,
-		slice * 5 / 4: true, slice*5/4 + 1: false, 4 * slice: false,
+	for visit, want := range map[time.Duration]sched.Visits{
+		0: {}, slice*15/16 - 1: {}, slice * 15 / 16: {Full: 1}, slice: {Full: 1}, 2217 * time.Microsecond: {Full: 1},
+		slice * 5 / 4: {Full: 1}, slice*5/4 + 1: {Full: 1, Alone: slice/4 + 1}, 4 * slice: {Full: 1, Alone: 3 * slice},
 	} {
-		if got := sched.IsFull(visit, slice); got != want {
-			t.Errorf("a visit of %v with a slice of %v: full %v, want %v", visit, slice, got, want)
-		}
-	}
-}
-
-// TestFirstMeasurementMayBeMore checks that the first measurement of a queue counts if it is more than
-// the estimate, which is half of the device here, up to the time in which the queue could run.
-func TestFirstMeasurementMayBeMore(t *testing.T) {
-	for measured, want := range map[time.Duration]time.Duration{20 * ms: 50 * ms, 80 * ms: 80 * ms, time.Hour: 100 * ms} {
-		plan := grants(1, 2)
-		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return plan }) }})
-		s.Step(0, []sched.Event{
-			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt},
-			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanInterrupt},
-		})
-		s.Step(sched.Time(100*ms), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: measured}})
-		if got := queueOf(s, 1).Served; got != want {
-			t.Errorf("measured %v: got %v of service, want %v", measured, got, want)
+		for _, cut := range []bool{false, true} {
+			var v sched.Visits
+			if cut && want.Full == 0 {
+				want.Cut = 1
+			}
+			if v.End(visit, slice, cut); v != want {
+				t.Errorf("a visit of %v with a slice of %v, cut %v: got %+v, want %+v", visit, slice, cut, v, want)
+			}
 		}
 	}
 }

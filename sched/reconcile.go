@@ -82,7 +82,7 @@ func (s *Scheduler) markGrants(d *domain, p *Plan) Mistake {
 		}
 		q.act.want, q.act.epoch = *g, s.epoch
 		q.act.want.Slice, q.SideBySide = max(g.Slice, 0), g.SideBySide
-		d.granted = d.granted || q.mayRun()
+		d.granted = d.granted || q.Runnable()
 		if dev.tooShort(g.Slice) && q.Can&CanSlice != 0 && !q.Attr.Paused {
 			dev.shortGrants++
 		}

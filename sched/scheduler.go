@@ -163,7 +163,7 @@ func (s *Scheduler) refreshView(d *domain) {
 			if q.act.use == drains {
 				s.checkDrain(dev, q)
 			}
-			if q.mayRun() {
+			if q.Runnable() {
 				dev.ready++
 				if q.Attr.Class != Idle {
 					dev.withFloor++

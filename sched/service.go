@@ -4,8 +4,8 @@ import "time"
 
 // Device time that the hardware does not measure is estimated. The time that passes is
 // divided among the queues that use the device. On a serial device only one of them
-// runs at a time, and which one is known when a command is completed: the time since
-// the command before then goes to its queue.
+// runs at a time: when a command is completed, the time since the last completion is
+// credited to the queue of that command.
 //
 // A stopped queue uses the device until the commands that it has begun are finished:
 // it drains. At LevelHold those are all that were launched; at LevelDeactivate it is

@@ -172,9 +172,13 @@ func TestSimulatedNode(t *testing.T) {
 	n.contains(n.run(false, "policy", "giveway:turn=20ms"), "turn=20ms")
 	n.run(false, "hint", n.pid("serve"), "--expect", "5ms")
 	n.run(true, "set", "1", "--class", "batch")
-	out := n.run(false, "run", "--class", "batch", "--", "echo", "hello")
-	n.contains(out, "hello")
+	out := n.run(false, "run", "--class", "batch", "--", "sh", "-c", "echo preloaded: $LD_PRELOAD.")
+	n.contains(out, "preloaded: .\n")
 	n.contains(out, "simulates its devices")
+	n.contains(n.run(false, "policy", "wfq"), "wfq")
+	n.contains(n.run(false, "policy", "rr", "--device", "0"), "rr on gpu0")
+	n.contains(n.run(false, "policy", "--device", "0"), "rr on gpu0")
+	n.contains(n.run(false, "policy", "giveway"), "Also on gpu0, which had rr")
 
 	n.run(false, "policy", "external", "--exec", "sleep 1000", "--deadline", "20ms")
 	n.eventually("the hanging policy is reported", func() bool {

@@ -59,7 +59,7 @@ func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, 
 func (d *device) info() hal.Info {
 	about := sched.Device{ID: d.id}
 	if r := d.model.Runlist; r != nil {
-		about.Slice, about.MinSharedSlice = r.Slice, r.MinSharedSlice
+		about.Slice, about.MinSharedSlice, about.SwitchTime = r.Slice, r.MinSharedSlice, r.Switch.Mean
 	}
 	stop := d.model.Calls.Stop
 	if stop == (Dist{}) {

@@ -143,16 +143,21 @@ func TestSaturatingJobsAreServedAsByTurns(t *testing.T) {
 // the online tail is not worse than the native one. The P99 of a run varies by 5 %.
 func TestRandomMixtures(t *testing.T) {
 	long(t)
-	for seed := range uint64(24) {
+	for seed := range uint64(48) {
 		r := rand.New(rand.NewPCG(seed, 16))
 		var m mixture
 		for i := range 1 + r.IntN(5) {
 			c := light(i)
 			c.Kernels[0].Time = sim.Around(time.Duration(100+r.IntN(500))*us, 0.2)
 			c.Before = sim.Around(time.Duration(500+r.IntN(3000))*us, 0.2)
-			if r.IntN(2) == 0 {
+			switch r.IntN(4) {
+			case 0, 1:
 				c = training(fmt.Sprint("heavy", i))
+			case 2: // it computes for some time and then rests
+				c.Kernels = []sim.Kernels{{Count: 1, Time: sim.Around(time.Duration(2+r.IntN(20))*ms, 0.2)}}
+				c.Before = sim.Around(time.Duration(10+r.IntN(190))*ms, 0.2)
 			}
+			c.Shim = r.IntN(3) == 0
 			m.batch = append(m.batch, c)
 		}
 		if k := r.IntN(3); k > 0 {

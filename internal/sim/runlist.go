@@ -280,8 +280,8 @@ func (r *runlist) onSwitchEnd() {
 	r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
 	r.account()
 	r.d.spans.add(hal.SpanSwitch, r.target, r.now(), hal.Stays)
-	if r.target == r.current {
-		r.current.cameOnAt = r.now() // its visit goes on, with another slice
+	if q := r.current; r.target == q && !sched.IsFull(r.phaseStart.Sub(q.cameOnAt), r.m.Slice) {
+		q.cameOnAt = r.now() // its visit goes on, with another slice
 	} else {
 		r.endVisit(r.phaseStart, false)
 		r.current = r.target
@@ -327,12 +327,7 @@ func (r *runlist) endSpan() {
 // endVisit ends the visit of the group on the GPU, if there is one. Cut says that a stop ended it.
 func (r *runlist) endVisit(at sched.Time, cut bool) {
 	if q := r.current; q != nil {
-		switch {
-		case sched.IsFull(at.Sub(q.cameOnAt), r.m.Slice):
-			q.visits.Full++
-		case cut:
-			q.visits.Cut++
-		}
+		q.visits.End(at.Sub(q.cameOnAt), r.m.Slice, cut)
 		q.leftAt = at
 	}
 }

@@ -18,11 +18,21 @@ type traced struct {
 
 // counted is what a queue had on the device.
 type counted struct {
-	resident     time.Duration
-	visits, full uint64
+	resident, alone   time.Duration
+	visits, full, cut uint64
 }
 
-func (q *queue) counted() counted { return counted{q.resident, q.visits.Count, q.visits.Full} }
+// aloneNow returns for how much of its present visit q was alone.
+func (q *queue) aloneNow(d *device) time.Duration {
+	if d.model.Runlist == nil || q.cameOnAt <= q.leftAt {
+		return 0
+	}
+	return sched.TimeAlone(d.world.now.Sub(q.cameOnAt), d.model.Runlist.Slice)
+}
+
+func (q *queue) counted() counted {
+	return counted{q.resident, q.visits.Alone, q.visits.Count, q.visits.Full, q.visits.Cut}
+}
 
 // readTrace appends the device time of every queue according to the context-switch trace,
 // if the device has one and it may be read again.
@@ -41,6 +51,8 @@ func (d *device) readTrace(buf []sched.Event) []sched.Event {
 			visits, unseen := q.visits, &q.trace.unseen
 			visits.Count -= unseen.visits
 			visits.Full -= unseen.full
+			visits.Alone += q.aloneNow(d) - unseen.alone
+			visits.Cut -= unseen.cut
 			visits.Known = d.model.Runlist != nil
 			buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: q.resident - unseen.resident, Visits: visits})
 		case q.trace.measured:
@@ -93,6 +105,8 @@ func (d *device) reopenTrace() {
 		unseen.resident += now.resident - had.resident
 		unseen.visits += now.visits - had.visits
 		unseen.full += now.full - had.full
+		unseen.alone += now.alone - had.alone
+		unseen.cut += now.cut - had.cut
 		*had = now
 	}
 }

@@ -114,6 +114,7 @@ func (b *Backend) reportFact(q *queue, ev sched.Event, f hal.Facts) {
 	wanted := !s.RequestsReported && (!q.node.Saturating || s.Attr.SLO > 0)
 	switch {
 	case ev.Kind == sched.DeviceTimeMeasured:
+		ev.Visits.Alone = b.clock.real(ev.Visits.Alone)
 		f.DeviceTime(q.handle, b.clock.real(ev.Duration), ev.Visits)
 	case ev.Kind == sched.MeasurementLost:
 		f.MeasurementLost(q.handle)

@@ -23,7 +23,7 @@ type rungRequests struct {
 // allRequests is what is known about the requests under all rungs. The recent ones are the last
 // budgetRequests or so: their numbers decay.
 type allRequests struct {
-	allTook        [2 * trialRequests]time.Duration // durations of the last requests
+	allTook        [2 * probeRequests]time.Duration // durations of the last requests
 	total          int                              // requests whose durations are known
 	recentRequests float64
 	recentLate     float64 // late ones that count
@@ -71,7 +71,7 @@ func (l *ladder) addRequest(began sched.Time, took, allowed time.Duration, score
 		l.lastLate[0] = l.requests
 	}
 	if l.current != l.chosen {
-		return // the first late request ends a trial: it needs no score
+		return // the first late request ends a probe: it needs no score
 	}
 	if !late {
 		*score = max(*score-lateBySetting, 0)
@@ -86,7 +86,7 @@ func (l *ladder) addRequest(began sched.Time, took, allowed time.Duration, score
 // countStall counts a late request as a stall if it took so long that the setting may not be the
 // reason, and reports whether it is not. If that happens often, or often in a row, the setting is.
 func (l *ladder) countStall(took time.Duration) bool {
-	if l.total < trialRequests/2 || took < l.stallTime() {
+	if l.total < probeRequests/2 || took < l.stallTime() {
 		l.stallsInRow = 0
 		return false
 	}
@@ -94,7 +94,7 @@ func (l *ladder) countStall(took time.Duration) bool {
 	l.stallsInRow++
 	limit := maxStallsInRow
 	if l.current != l.chosen {
-		limit = 1 // two in a row are due to the trial
+		limit = 1 // two in a row are due to the probe
 	}
 	return l.stallsInRow <= limit && l.recentStalls <= maxStallsInRow+lateByStall*min(float64(l.total), budgetRequests)
 }
@@ -120,7 +120,7 @@ func (l *ladder) latePeriod(allowed time.Duration) time.Duration {
 // quarter may be of the faster kind; so the time from the slowest tenth to the very
 // slowest is used if it is shorter.
 func (l *ladder) nearlyLate() bool {
-	if l.requests < trialRequests {
+	if l.requests < probeRequests {
 		return false
 	}
 	least, tenth, quarter := l.spareOf(0, 1), l.spareOf(1, 10), l.spareOf(1, 4)

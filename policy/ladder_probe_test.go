@@ -41,9 +41,9 @@ func TestLadderTrialNeedsMeasuredTime(t *testing.T) {
 	if len(x.changes) != 0 {
 		t.Errorf("without a measurement: got %v, want no change", x.changes)
 	}
-	x.rungs[x.current].wall = trialTime
+	x.rungs[x.current].wall = probeTime
 	if x.finish(ms); len(x.changes) != 1 {
-		t.Errorf("with a measurement of %v: got no change, want one", trialTime)
+		t.Errorf("with a measurement of %v: got no change, want one", probeTime)
 	}
 }
 
@@ -394,8 +394,8 @@ func TestLadderSettingIsInForce(t *testing.T) {
 		{"the bound of one without a slice", sched.Queue{ID: 2, Can: sched.CanBound, Bound: 4}, ms, true, false},
 		{"another bound", sched.Queue{ID: 2, Can: sched.CanBound, Slice: ms, Bound: 3}, ms, false, false},
 		{"another queue", sched.Queue{ID: 3, Can: canAll, Slice: ms, Bound: 4}, ms, false, false},
-		{"half a second", sched.Queue{ID: 2}, trialTime, false, false},
-		{"more", sched.Queue{ID: 2}, trialTime + 1, true, false},
+		{"half a second", sched.Queue{ID: 2}, probeTime, false, false},
+		{"more", sched.Queue{ID: 2}, probeTime + 1, true, false},
 		{"stopped as the setting says", sched.Queue{ID: 2, Can: canAll, State: sched.Stopped}, ms, true, true},
 		{"stopped for another reason", sched.Queue{ID: 2, Can: canAll, State: sched.Stopped}, ms, false, false},
 		{"not stopped yet", sched.Queue{ID: 2, Can: canAll, State: sched.Stopping}, ms, false, true},

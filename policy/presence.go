@@ -1,0 +1,36 @@
+package policy
+
+import "time"
+
+// presence is for how much of the time a queue that runs beside others has work. It cannot be measured:
+// a context stays on the device without work until another queue has some. But then it stays for longer
+// than its slice (Visits.Alone), which shows that all other queues had no work. A heavy queue always has
+// work, so no other is ever alone. A queue that computes for a moment and then rests, for example
+// because it loads data, leaves others alone.
+type presence struct {
+	beside time.Duration // time in which the queue ran beside others
+	absent time.Duration // of that, the time in which one of the others was alone
+}
+
+const (
+	minPresence = 50 * time.Millisecond  // of beside, before which presence tells nothing
+	maxPresence = 500 * time.Millisecond // of beside, from which on what was before counts half
+)
+
+// add adds a period in which the queue ran beside others, one of which was alone for some of the time.
+func (p *presence) add(took, alone time.Duration) {
+	p.beside += took
+	p.absent += min(max(alone, 0), took) // less than before if a queue was closed
+	if p.beside > maxPresence {
+		p.beside, p.absent = p.beside/2, p.absent/2
+	}
+}
+
+// filled returns 1 for a queue that always has work, and 0 for one that has none for half of the time or
+// more. To take turns with that one would leave the device without work.
+func (p *presence) filled() float64 {
+	if p.beside < minPresence {
+		return 1
+	}
+	return max(0, 1-2*p.absent.Seconds()/p.beside.Seconds())
+}
