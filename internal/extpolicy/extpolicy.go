@@ -39,8 +39,29 @@ const (
 	maxDeadline = 10 * time.Second
 )
 
-// reconnectPause is the time between the end of a connection and the next attempt.
-const reconnectPause = time.Second
+// The pause before the next attempt is minPause after the first failure, and doubles with each
+// further one up to maxPause. A connection that lasted for maxPause begins anew.
+const (
+	minPause = time.Second
+	maxPause = 30 * time.Second
+)
+
+// startTime is how long a command must run to count as started. A shell whose command does not
+// exist ends within milliseconds.
+const startTime = 250 * time.Millisecond
+
+// Info describes the external policy as policy.List does the others.
+func Info() policy.Info {
+	return policy.Info{
+		Name: policy.ExternalName, Doc: "another process decides: see giveway policy external --help",
+		Params: []policy.ParamInfo{
+			{Name: "socket", Range: "a path", Doc: "unix socket that the process listens on; or"},
+			{Name: "exec", Range: "a command", Doc: "starts the process, with the daemon's rights"},
+			{Name: "deadline", Value: DefaultDeadline.String(), Range: fmt.Sprintf("%v to %v", minDeadline, maxDeadline), Doc: "how long an answer may take"},
+			{Name: "fallback", Value: policy.Names()[0], Range: "a policy", Doc: "decides while there is no valid answer"},
+		},
+	}
+}
 
 // Parse reads the parameters of the external policy: socket or exec, deadline, fallback.
 func Parse(params map[string]string) (Config, error) {
@@ -84,7 +105,13 @@ func Parse(params map[string]string) (Config, error) {
 type Connection struct {
 	cfg  Config
 	post func(...sched.Event)
+	note func(text string) // of a change of state
 	log  *slog.Logger
+
+	connected  chan struct{} // closed when the first connection is made
+	failed     chan error    // has the error if the process failed while it was tried
+	failing    error         // why the last attempt failed; nil: it did not, or the process has answered since
+	lastLogged string        // of the errors since the process last answered
 
 	// Used by the loop only.
 	number    uint64             // of the last question
@@ -97,19 +124,64 @@ type Connection struct {
 	mu      sync.Mutex
 	devices map[uint64]sched.DeviceID // by the numbers of open questions
 	problem string                    // why there is no connection; empty: there is one
+	tried   bool                      // by Try, which has not returned: the policy is not in force
 }
 
 // Start connects to the process, again whenever the connection fails. Answers are posted
-// as events.
-func Start(cfg Config, post func(...sched.Event), log *slog.Logger) *Connection {
+// as events. note is called when the process fails for another reason than before, and when it
+// answers again.
+func Start(cfg Config, post func(...sched.Event), note func(text string), log *slog.Logger) *Connection {
+	return start(cfg, post, note, log, false)
+}
+
+// Try is Start for a process that must run now. It returns an error, and no connection, if the
+// process cannot be connected to or, as a command, ends within startTime.
+func Try(cfg Config, post func(...sched.Event), note func(text string), log *slog.Logger) (*Connection, error) {
+	c := start(cfg, post, note, log, true)
+	err := c.started()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func start(cfg Config, post func(...sched.Event), note func(text string), log *slog.Logger, tried bool) *Connection {
 	c := &Connection{
-		cfg: cfg, post: post, log: log, questions: make(chan []byte, 64),
+		cfg: cfg, post: post, note: note, log: log, questions: make(chan []byte, 64),
+		connected: make(chan struct{}), failed: make(chan error, 1), tried: tried,
 		devices: make(map[uint64]sched.DeviceID), problem: "the policy process is being started",
 	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	c.ended.Go(func() { c.run(ctx) })
 	return c
+}
+
+// started waits until the process is connected to or, as a command, has run for startTime. It
+// returns why it failed before.
+func (c *Connection) started() error {
+	select {
+	case err := <-c.failed:
+		return err
+	case <-c.connected:
+	}
+	if c.cfg.Exec != "" {
+		select {
+		case err := <-c.failed:
+			return err
+		case <-time.After(startTime):
+		}
+	}
+	c.mu.Lock()
+	c.tried = false
+	c.mu.Unlock()
+	select {
+	case err := <-c.failed: // at the last moment
+		return err
+	default:
+		return nil
+	}
 }
 
 // Choice returns the policy for the scheduler.
@@ -168,20 +240,59 @@ func (c *Connection) Close() {
 
 // run makes connections, one after the other, until Close.
 func (c *Connection) run(ctx context.Context) {
+	pause := minPause
 	for {
+		began := time.Now()
 		err := c.serve(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		c.setProblem(fmt.Sprintf("the policy process is gone (%v)", err))
-		c.log.Warn("external policy failed; the fallback policy decides", "fallback", c.cfg.Fallback.Name, "error", err)
-		c.failAll()
+		if c.failTry(err) {
+			return
+		}
+		if time.Since(began) >= maxPause {
+			pause = minPause
+		}
+		c.fail(err)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(reconnectPause):
+		case <-time.After(pause):
 		}
+		pause = min(2*pause, maxPause)
 	}
+}
+
+// failTry gives an error to Try, and reports whether Try waits for it.
+func (c *Connection) failTry(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tried {
+		c.failed <- err // has room: it is done once
+	}
+	return c.tried
+}
+
+// fail reports that the connection failed. An error that repeats is logged once.
+func (c *Connection) fail(err error) {
+	c.failing = err
+	c.setProblem(fmt.Sprintf("the policy process is gone (%v)", err))
+	if text := err.Error(); text != c.lastLogged {
+		c.lastLogged = text
+		c.log.Warn("external policy failed; the fallback policy decides", "fallback", c.cfg.Fallback.Name, "error", err)
+		c.note(fmt.Sprintf("it failed, and policy %s decides: %v", c.cfg.Fallback.Name, err))
+	}
+	c.failAll()
+}
+
+// answered reports that the process has answered.
+func (c *Connection) answered() {
+	if c.failing == nil {
+		return
+	}
+	c.failing, c.lastLogged = nil, ""
+	c.log.Info("external policy answers again")
+	c.note("it answers again")
 }
 
 // serve runs one connection until it fails or Close is called.
@@ -189,6 +300,11 @@ func (c *Connection) serve(ctx context.Context) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
+	}
+	select {
+	case <-c.connected:
+	default:
+		close(c.connected)
 	}
 	c.setProblem("")
 	ctx, stop := context.WithCancel(ctx)
@@ -201,6 +317,9 @@ func (c *Connection) serve(ctx context.Context) error {
 	err = c.read(conn)
 	stop()
 	ended.Wait()
+	if p, ok := conn.(*process); ok && errors.Is(err, errClosed) {
+		return p.ended
+	}
 	return err
 }
 
@@ -227,6 +346,7 @@ func (c *Connection) read(r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		c.answered()
 		c.mu.Lock()
 		device, asked := c.devices[number]
 		delete(c.devices, number)
@@ -238,8 +358,10 @@ func (c *Connection) read(r io.Reader) error {
 	if err := lines.Err(); err != nil {
 		return err
 	}
-	return errors.New("it closed the connection")
+	return errClosed
 }
+
+var errClosed = errors.New("it closed the connection")
 
 // failAll drops the open questions and tells the policies so.
 func (c *Connection) failAll() {

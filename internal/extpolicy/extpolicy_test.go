@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,7 +90,7 @@ func newNode(t *testing.T) *node {
 		for _, ev := range evs {
 			n.posted <- ev
 		}
-	}, slog.New(slog.DiscardHandler))
+	}, func(string) {}, slog.New(slog.DiscardHandler))
 	t.Cleanup(n.connection.Close)
 	n.sched = sched.New(sched.Config{}, n.connection.Choice())
 	n.step(
@@ -280,9 +282,100 @@ func TestCloseEndsProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Start(cfg, func(...sched.Event) {}, slog.New(slog.DiscardHandler))
+	c := Start(cfg, func(...sched.Event) {}, func(string) {}, slog.New(slog.DiscardHandler))
 	for c.Problem(0) != "" {
 		time.Sleep(time.Millisecond)
 	}
 	c.Close()
+}
+
+// TestProcessOutlivesThread: the process runs on when the thread exits that called for its start.
+func TestProcessOutlivesThread(t *testing.T) {
+	var processes [2]*process // at least one of them is not started from the first thread, which never exits
+	var begun, ended sync.WaitGroup
+	begun.Add(len(processes))
+	for i := range processes {
+		ended.Go(func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			begun.Done()
+			begun.Wait()
+			p, err := startCommand("cat", false, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			processes[i] = p
+		})
+	}
+	if ended.Wait(); t.Failed() {
+		return
+	}
+	time.Sleep(100 * time.Millisecond) // for the threads to exit
+	for _, p := range processes {
+		defer p.Close()
+		got := make([]byte, 3)
+		if _, err := io.WriteString(p, "on\n"); err != nil {
+			t.Errorf("write to the process: %v", err)
+			continue
+		}
+		if _, err := io.ReadFull(p, got); err != nil || string(got) != "on\n" {
+			t.Errorf("got %q, %v of the process, want what was written to it", got, err)
+		}
+	}
+}
+
+// TestTry: a command that ends at once and a socket without a listener are errors, with the
+// command's own message. Nothing is noted then, because the policy was not in force.
+func TestTry(t *testing.T) {
+	listening := newNode(t).listener.Addr().String()
+	for _, tt := range []struct {
+		key, value string
+		want       string // empty: it has started
+	}{
+		{"exec", "sleep 1000", ""},
+		{"exec", "nosuch", "nosuch: not found"},
+		{"exec", "nosuch", "exit status 127"},
+		{"exec", "exit 3", "it ended: exit status 3"},
+		{"exec", "exec >&-; sleep 1000", "it closed the connection"},
+		{"socket", listening, ""},
+		{"socket", "/no/such/socket", "no such file"},
+	} {
+		cfg, err := Parse(map[string]string{tt.key: tt.value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		note := func(text string) { t.Errorf("%s: noted %q", tt.value, text) }
+		c, err := Try(cfg, func(...sched.Event) {}, note, slog.New(slog.DiscardHandler))
+		if (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) || (c == nil) != (err != nil) {
+			t.Errorf("%s %s: got %v, want %q", tt.key, tt.value, err, tt.want)
+		}
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// TestFailureIsLoggedOnce: a command that fails again and again is logged and noted once, and
+// is not started every second.
+func TestFailureIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	starts := filepath.Join(t.TempDir(), "starts")
+	cfg, err := Parse(map[string]string{"exec": "echo >>" + starts + "; echo broken >&2; exit 3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	var notes []string
+	c := Start(cfg, func(...sched.Event) {}, func(text string) { notes = append(notes, text) }, slog.New(slog.NewTextHandler(&log, nil)))
+	time.Sleep(4500 * time.Millisecond) // attempts at 0, 1 and 3 s
+	c.Close()
+	if text, _ := os.ReadFile(starts); len(text) < 2 || len(text) > 3 {
+		t.Errorf("got %d starts in 4.5 s, want 2 or 3", len(text))
+	}
+	if got := strings.Count(log.String(), "\n"); got != 2 {
+		t.Errorf("got %d lines, want one of the command and one of the failure:\n%s", got, log.String())
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "it ended: exit status 3: broken") {
+		t.Errorf("got notes %q, want one with the reason", notes)
+	}
 }

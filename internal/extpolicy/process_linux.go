@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -20,7 +22,7 @@ const dialTime = time.Second
 // dial connects to the process, or starts it.
 func (c *Connection) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	if c.cfg.Exec != "" {
-		return start(c.cfg.Exec, c.log)
+		return startCommand(c.cfg.Exec, c.failing != nil, c.log)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -31,11 +33,15 @@ func (c *Connection) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 type process struct {
 	io.Reader
 	io.WriteCloser
-	cmd *exec.Cmd
+	cmd      *exec.Cmd
+	lastLine chan string   // of its standard error, when that is closed
+	reaped   chan struct{} // closed by Close when the process has ended
+	ended    error         // how it ended; set by Close
 }
 
-// start starts a command. Its standard error goes to the log.
-func start(command string, log *slog.Logger) (*process, error) {
+// startCommand starts a command. Its standard error goes to the log, where that of a command that is
+// started again after a failure is only for debugging.
+func startCommand(command string, again bool, log *slog.Logger) (*process, error) {
 	cmd := exec.Command("/bin/sh", "-c", command)
 	// A process group of its own, so that Close also kills what the shell starts, and a
 	// signal that kills the shell if the daemon is killed.
@@ -46,33 +52,74 @@ func start(command string, log *slog.Logger) (*process, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
-	if err := proc.Start(cmd); err != nil {
+	p := &process{Reader: out, WriteCloser: in, cmd: cmd, lastLine: make(chan string, 1), reaped: make(chan struct{})}
+	if err := p.start(); err != nil {
 		return nil, err
 	}
-	go logLines(stderr, log)
-	return &process{out, in, cmd}, nil
+	level := slog.LevelInfo
+	if again {
+		level = slog.LevelDebug
+	}
+	go func() { p.lastLine <- logLines(stderr, level, log) }()
+	return p, nil
+}
+
+// start starts the process from a thread that stays until the process has ended: the kernel sends
+// Pdeathsig when that thread exits, and threads of this program come and go.
+func (p *process) start() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := proc.Start(p.cmd)
+		if started <- err; err == nil {
+			<-p.reaped
+		}
+	}()
+	return <-started
 }
 
 // logLines logs what the process writes to its standard error, at most ten lines a
-// second.
-func logLines(r io.Reader, log *slog.Logger) {
+// second, and returns the last line.
+func logLines(r io.Reader, level slog.Level, log *slog.Logger) (last string) {
 	const perSecond = 10
 	begin, count := time.Now(), 0
 	for lines := bufio.NewScanner(r); lines.Scan(); count++ {
 		if time.Since(begin) > time.Second {
 			begin, count = time.Now(), 0
 		}
-		if count < perSecond {
-			log.Info("external policy", "stderr", lines.Text())
+		if last = lines.Text(); count < perSecond {
+			log.Log(context.Background(), level, "external policy", "stderr", last)
 		}
 	}
 	_, _ = io.Copy(io.Discard, r) // a line too long for the scanner: keep the pipe empty
+	return last
 }
+
+// lineTime is how long Close waits for the last line of standard error, which a process outside
+// the group may keep open.
+const lineTime = 100 * time.Millisecond
 
 // Close kills the process and what it started.
 func (p *process) Close() error {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	_ = p.WriteCloser.Close()
+	last := ""
+	select {
+	case last = <-p.lastLine:
+	case <-time.After(lineTime):
+	}
 	_ = p.cmd.Wait()
+	close(p.reaped)
+	p.ended = errClosed
+	if state := p.cmd.ProcessState; state != nil && state.Exited() {
+		p.ended = errors.New("it ended: " + state.String())
+	}
+	if last != "" {
+		p.ended = fmt.Errorf("%w: %s", p.ended, proc.Printable(last[:min(len(last), maxLine)]))
+	}
 	return nil
 }
+
+// maxLine is how many bytes of a line of standard error are shown as the reason of a failure.
+const maxLine = 200
