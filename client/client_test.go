@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +44,28 @@ func TestNoDaemon(t *testing.T) {
 	}
 	if _, err := client.New(path).Run(t.Context(), api.Run{}); !errors.Is(err, client.ErrNoDaemon) {
 		t.Errorf("run: got error %v, want %v", err, client.ErrNoDaemon)
+	}
+}
+
+// TestUnusableSockets: the error of a path that cannot be the socket of a daemon says what to do.
+func TestUnusableSockets(t *testing.T) {
+	dir := t.TempDir()
+	plain, closed := filepath.Join(dir, "passwd"), filepath.Join(dir, "closed")
+	if err := errors.Join(os.WriteFile(plain, nil, 0o600), os.Mkdir(closed, 0)); err != nil {
+		t.Fatal(err)
+	}
+	paths := map[string]string{
+		plain: "call the daemon: " + plain + " is not a socket: set GIVEWAY_SOCKET to the socket of a daemon",
+		filepath.Join(dir, strings.Repeat("a", 200)): "and the kernel allows 107: choose a shorter one",
+	}
+	if os.Getuid() != 0 { // root may use every folder
+		paths[filepath.Join(closed, "s")] = "run the command as the daemon's user or root"
+	}
+	for path, want := range paths {
+		_, err := client.New(path).Status(t.Context())
+		if err == nil || errors.Is(err, client.ErrNoDaemon) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", path, err, want)
+		}
 	}
 }
 

@@ -24,6 +24,9 @@ const (
 // user namespace.
 const overflowUser = 65534
 
+// maxSocketPath is the longest path of a unix socket: see unix(7).
+const maxSocketPath = 107
+
 // errAbsent means that no daemon listens on a socket.
 var errAbsent = errors.New("no daemon listens there")
 
@@ -31,6 +34,9 @@ var errAbsent = errors.New("no daemon listens there")
 // started: any user can make a socket in a folder such as /tmp, and a program would send
 // it requests and wait for its answers.
 func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("the path of the socket has %d bytes, and the kernel allows %d: choose a shorter one for the daemon's --socket and GIVEWAY_SOCKET", len(path), maxSocketPath)
+	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	var d net.Dialer
@@ -44,8 +50,12 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 				return nil, err
 			}
 			return c, nil
+		case errors.Is(err, syscall.ECONNREFUSED) && !isSocket(path):
+			return nil, fmt.Errorf("%s is not a socket: set GIVEWAY_SOCKET to the socket of a daemon", path)
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 			return nil, fmt.Errorf("%w: %w", errAbsent, err)
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("you may not use the socket %s or its folder: run the command as the daemon's user or root, or set GIVEWAY_SOCKET to another socket", path)
 		case !errors.Is(err, syscall.EAGAIN):
 			return nil, err
 		}
@@ -55,6 +65,12 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 			return nil, err
 		}
 	}
+}
+
+// isSocket reports whether a file is a socket, or is gone.
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err != nil || info.Mode().Type() == fs.ModeSocket
 }
 
 // checkPeer returns an error unless root or the user of this process started the

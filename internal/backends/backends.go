@@ -39,11 +39,20 @@ type options struct {
 var table = []struct {
 	name string // as giveway doctor writes it
 	make func(options) hal.Backend
+	file string // a machine with a device of the vendor has it
 	key  string // of the configuration; false leaves the backend out
 	off  func(config.Config) bool
 }{
-	{"NVIDIA", newNVIDIA, "nvidia", func(c config.Config) bool { return c.NoNVIDIA }},
-	{"AMD", newAMD, "amd", func(c config.Config) bool { return c.NoAMD }},
+	{"NVIDIA", newNVIDIA, "/dev/nvidiactl", "nvidia", func(c config.Config) bool { return c.NoNVIDIA }},
+	{"AMD", newAMD, "/dev/kfd", "amd", func(c config.Config) bool { return c.NoAMD }},
+}
+
+// DeviceFiles returns files of which a machine with a device has one.
+func DeviceFiles() (files []string) {
+	for _, e := range table {
+		files = append(files, e.file)
+	}
+	return files
 }
 
 func newNVIDIA(o options) hal.Backend {
@@ -151,7 +160,10 @@ func RestoreLeft(sockets []string, log *slog.Logger) (queues int, found bool, er
 			var n int
 			n, _, failed = guardian.UndoLeft(s, unstarted(), log)
 			queues += n
-			failed = errors.Join(failed, s.Damaged(), s.Close())
+			if damage := s.Damaged(); damage != nil {
+				failed = errors.Join(failed, fmt.Errorf("%w. Changes that it listed may still be in force: run 'giveway restore --all'", damage))
+			}
+			failed = errors.Join(failed, s.Close())
 		}
 		err = errors.Join(err, failed)
 	}

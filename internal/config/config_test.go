@@ -280,7 +280,7 @@ func TestWatch(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Watch(ctx, path, signals, func(c Config, err error) {
+		Watch(ctx, path, Stamp(path), signals, func(c Config, err error) {
 			if err != nil {
 				news <- err.Error()
 				return
@@ -321,6 +321,44 @@ func TestWatch(t *testing.T) {
 	<-done
 	if len(news) > 0 {
 		t.Errorf("more news: got %q", <-news)
+	}
+}
+
+// TestWatchLoadsEachChangeOnce: a change between the first reading and Watch is noticed, and a file
+// that was read at a signal is not read again.
+func TestWatchLoadsEachChangeOnce(t *testing.T) {
+	watchEvery = 10 * time.Millisecond
+	path := filepath.Join(t.TempDir(), "x.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("policy: rr\n")
+	known := Stamp(path)
+	write("policy: native\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	news, signals, done := make(chan string, 10), make(chan os.Signal), make(chan struct{})
+	go func() {
+		defer close(done)
+		Watch(ctx, path, known, signals, func(c Config, _ error) { news <- c.Policy.Name })
+	}()
+	select {
+	case got := <-news:
+		if got != "native" {
+			t.Errorf("got policy %s, want native", got)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the file was changed before Watch, and was not read")
+	}
+	write("policy: wfq\n")
+	signals <- os.Interrupt // any signal
+	time.Sleep(10 * watchEvery)
+	cancel()
+	<-done
+	if got := <-news; got != "wfq" || len(news) > 0 {
+		t.Errorf("got policy %q and %d more, want wfq once", got, len(news))
 	}
 }
 

@@ -13,8 +13,9 @@ import (
 // it.
 var watchEvery = time.Second
 
-// stampOf returns text that changes when the file does.
-func stampOf(path string) string {
+// Stamp returns text that changes when the file does. It is taken before the file is read, so that
+// a change during the reading is noticed.
+func Stamp(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err.Error()
@@ -25,9 +26,9 @@ func stampOf(path string) string {
 
 // Watch loads a file each time it changes, and at each signal, until ctx is done. It calls
 // loaded with the content, or with what is wrong with the file. A file that is being
-// written is loaded once it has been the same for one period.
-func Watch(ctx context.Context, path string, signals <-chan os.Signal, loaded func(Config, error)) {
-	known := stampOf(path)
+// written is loaded once it has been the same for one period. The file with the stamp known
+// has been loaded already.
+func Watch(ctx context.Context, path, known string, signals <-chan os.Signal, loaded func(Config, error)) {
 	last := known
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -36,9 +37,11 @@ func Watch(ctx context.Context, path string, signals <-chan os.Signal, loaded fu
 		case <-ctx.Done():
 			return
 		case <-signals:
+			known = Stamp(path)
+			last = known
 			loaded(Load(path))
 		case <-tick.C:
-			now := stampOf(path)
+			now := Stamp(path)
 			if now == last && now != known { // it has settled
 				known = now
 				loaded(Load(path))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/attr"
-	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -32,8 +31,8 @@ func (d *Daemon) announceChange(p *process) {
 
 // give sets attributes of a process for its owner. d.mu is held.
 func (d *Daemon) give(p *process, v attr.Values) {
-	p.owned = true
 	p.give(attr.FromSet, v)
+	p.hasOrders = !p.layers[attr.FromSet].Empty() // not if v has cleared all
 	d.announce(p)
 }
 
@@ -43,23 +42,10 @@ func (p *process) refusal(v attr.Values) error {
 	if err := p.refusalInPool(v); err != nil {
 		return err
 	}
-	switch paused, _ := v.Get(attr.Paused); {
-	case (v.Has(attr.Bound) || v.Has(attr.BoundBatch)) && p.gate == nil:
-		return server.Conflict("process %d has no shim, so its commands in flight cannot be bounded: start it with 'giveway run'", p.info.PID)
-	case paused != 0 && !p.stoppable():
+	if paused, _ := v.Get(attr.Paused); paused != 0 && !p.stoppable() {
 		return server.Conflict("process %d cannot be paused: its queue has a time slice but cannot be stopped", p.info.PID)
 	}
 	return nil
-}
-
-// useConfig puts the rules and the limits of a configuration in force.
-func (d *Daemon) useConfig(c *config.Config) {
-	d.registering.Lock()
-	defer d.registering.Unlock()
-	d.mu.Lock()
-	d.conf = c // for new processes
-	d.mu.Unlock()
-	d.updateAdminSettings(d.allProcesses(), c, *d.containers.Load())
 }
 
 // niceInterval is how often the CPU scheduling parameters of processes are read.

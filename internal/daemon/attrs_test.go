@@ -3,6 +3,7 @@ package daemon
 import (
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,11 @@ func tree(attrs string) api.Change { return api.Change{Values: attr.Must(attrs),
 
 // setRules puts rules in force.
 func setRules(d *Daemon, rules []config.Rule) {
-	d.useConfig(&config.Config{Rules: rules})
+	d.mu.Lock()
+	c := *d.conf
+	d.mu.Unlock()
+	c.Rules = rules
+	_ = d.useConfig(&c) // its policy does not change
 }
 
 // caller is a process of the tests' own user that makes a request.
@@ -347,6 +352,89 @@ func TestIgnoredAttributes(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("a run with %s: got %q, want %q", attrs, got, want)
+		}
+	}
+}
+
+// TestSetCanBeTakenBack: each attribute that set or hint gave can be cleared, and the process is
+// as before.
+func TestSetCanBeTakenBack(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	defer runDaemon(t, d)()
+	info, _ := sleeper(t)
+	b.mustOffer(t, info)
+	setRules(d, []config.Rule{{Attrs: attr.Must("class=batch weight=3")}})
+	record := func() *process {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.processByID(info.ID())
+	}
+	before := record().attrs
+	clear := func(id attr.ID) (v attr.Values) { v.Clear(id); return v }
+	for _, id := range attr.IDs(attr.BySet) {
+		value := id.Row().Max
+		if id == attr.Class || id == attr.LateEntry || id == attr.Predict {
+			value = id.Row().Min
+		}
+		for _, tree := range []bool{false, true} {
+			if _, err := d.Change(ourselves, info.PID, api.Change{Values: id.Of(value), Tree: tree}); err != nil {
+				t.Errorf("%v: %v", id, err)
+				continue
+			}
+			if p := record(); p.attrs.Source(id) != attr.FromSet || !p.hasOrders {
+				t.Errorf("%v: got it from %v, owned %v, want set", id, p.attrs.Source(id), p.hasOrders)
+			}
+			if _, err := d.Change(ourselves, info.PID, api.Change{Values: clear(id), Tree: tree}); err != nil {
+				t.Errorf("%v: %v", id, err)
+			}
+			if p := record(); p.attrs != before || p.hasOrders {
+				t.Errorf("%v, tree %v: got %v, owned %v; want %v as before", id, tree, p.attrs.Given(), p.hasOrders, before.Given())
+			}
+		}
+	}
+	for _, id := range attr.IDs(attr.ByHint) {
+		if _, err := d.Hint(ourselves, info.PID, api.Hint{Values: id.Of(id.Row().Max)}); err != nil {
+			t.Errorf("hint %v: %v", id, err)
+		}
+		if _, err := d.Hint(ourselves, info.PID, api.Hint{Values: clear(id)}); err != nil {
+			t.Errorf("hint %v: %v", id, err)
+		}
+		if p := record(); p.attrs != before || !p.expectAt.IsZero() {
+			t.Errorf("hint %v: got %v, want %v as before", id, p.attrs.Given(), before.Given())
+		}
+	}
+	d.mu.Lock()
+	trees := len(d.trees)
+	d.mu.Unlock()
+	if trees != 0 {
+		t.Errorf("got %d trees, want none: all their attributes were cleared", trees)
+	}
+}
+
+// TestAttributesThatNeedTheShim: each is accepted for a process without the shim, and reported
+// as without effect.
+func TestAttributesThatNeedTheShim(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	defer runDaemon(t, d)()
+	info, _ := sleeper(t)
+	b.mustOffer(t, info)
+	if _, err := d.Change(ourselves, info.PID, given("class=online")); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range attr.IDs(attr.BySet) {
+		if !id.Row().Shim {
+			continue
+		}
+		p, err := d.Change(ourselves, info.PID, api.Change{Values: id.Of(id.Row().Max)})
+		if err != nil {
+			t.Errorf("%v: %v", id, err)
+			continue
+		}
+		i := slices.IndexFunc(p.Ignored, func(i api.Ignored) bool { return i.Name == id.String() })
+		if i < 0 || !strings.Contains(p.Ignored[i].Reason, "shim") {
+			t.Errorf("%v: got %+v, want that it needs the shim", id, p.Ignored)
 		}
 	}
 }

@@ -133,7 +133,11 @@ func (c *callers) spend(by server.Caller, what cost) error {
 	wait, ok := c.user(by.Account).buckets[what].take(rates[what], time.Now())
 	c.mu.Unlock()
 	if !ok {
-		return server.TooMany("too many orders: user %d may give %v a second; try again in %v", by.Account, rates[what].perSecond, wait.Round(time.Second))
+		orders := "orders"
+		if what == scans {
+			orders = "orders for processes that the daemon does not know"
+		}
+		return server.TooMany("too many %s: user %d may give %v a second; try again in %v", orders, by.Account, rates[what].perSecond, wait.Round(time.Second))
 	}
 	time.Sleep(wait)
 	return nil

@@ -178,10 +178,15 @@ func (d *Daemon) keepContainer(id string, c *api.Container) {
 }
 
 // takeOverContainers registers the containers that an earlier daemon knew. The agent removes
-// those that are gone.
+// those that are gone. Without an agent no container could ever be removed, so none is registered.
 func (d *Daemon) takeOverContainers() {
+	keys := d.cfg.Journal.Keys(keptContainers)
+	if d.cfg.File.Agent == "" {
+		d.logKept(d.cfg.Journal.Delete(keys...))
+		return
+	}
 	all := containers{}
-	for _, key := range d.cfg.Journal.Keys(keptContainers) {
+	for _, key := range keys {
 		var c api.Container
 		if d.cfg.Journal.Get(key, &c) && c.Check() == nil && len(all) < maxContainers {
 			all[c.ID] = &c

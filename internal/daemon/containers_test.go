@@ -7,6 +7,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -202,12 +203,13 @@ func TestTreesInPods(t *testing.T) {
 }
 
 // TestContainersSurviveARestart: the next daemon knows the containers before it finds a
-// process.
+// process. One without an agent drops them.
 func TestContainersSurviveARestart(t *testing.T) {
 	dir := journalDir(t)
+	agent := "/run/giveway-agent/agent.sock"
 	run := func(f func(*Daemon)) {
 		d := newTestDaemon(newFakeBackend(dir))
-		d.cfg.Journal = openJournal(dir)
+		d.cfg.Journal, d.cfg.File.Agent = openJournal(dir), agent
 		stop := runDaemon(t, d)
 		f(d)
 		stop()
@@ -220,6 +222,22 @@ func TestContainersSurviveARestart(t *testing.T) {
 	run(func(d *Daemon) {
 		if all := d.Containers(); len(all) != 1 || all[0] != container(first, podOne, "class=batch slo=0") {
 			t.Errorf("got %+v, want the first container", all)
+		}
+	})
+	agent = ""
+	run(func(d *Daemon) {
+		if all := d.Containers(); len(all) != 0 {
+			t.Errorf("without an agent: got %+v, want none", all)
+		}
+		p := proc.Process{UID: 1000, GID: 1000, Containers: first}
+		if !d.mayChange(server.Caller{UID: 1000, GID: 1000, Account: 1000}, &p) {
+			t.Error("without an agent: the owner of a process in a container may not change it")
+		}
+	})
+	agent = "/run/giveway-agent/agent.sock"
+	run(func(d *Daemon) {
+		if all := d.Containers(); len(all) != 0 {
+			t.Errorf("with an agent again: got %+v, want none until it registers them", all)
 		}
 	})
 }
@@ -249,5 +267,30 @@ func TestRegistryIsBounded(t *testing.T) {
 	d.containers.Store(&all)
 	if err := d.Register(container(first, podOne, "")); err == nil || len(all) != maxContainers {
 		t.Errorf("%d containers and one more: registered", len(all))
+	}
+}
+
+// TestRecordHasThePod: entries about a process in a registered container have its pod, so that the server
+// hides them from users with the same uid outside.
+func TestRecordHasThePod(t *testing.T) {
+	d, b, s := newPodDaemon(t)
+	defer runDaemon(t, d)()
+	mustRegister(t, d, container(first, podOne, "class=online"))
+	inContainer(t, b, s, 10, first)
+	d.mu.Lock()
+	d.recorder.request(d.processes[10], 5, 7)
+	d.mu.Unlock()
+	d.settle()
+	kinds := map[record.Kind]int{}
+	d.Record().AppendRecord(nil, record.Query{Kinds: record.All, Limit: 1000}, func(e *record.Entry) bool {
+		if e.PID == 10 && (e.Kind == record.State || e.Kind == record.Request) {
+			if kinds[e.Kind]++; e.Pod != podOne {
+				t.Errorf("entry of kind %v: got pod %q, want %q", e.Kind, e.Pod, podOne)
+			}
+		}
+		return false
+	})
+	if kinds[record.State] == 0 || kinds[record.Request] == 0 {
+		t.Errorf("got %v entries, want states and requests", kinds)
 	}
 }

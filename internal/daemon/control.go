@@ -13,7 +13,6 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/sched"
 )
 
 // Restore implements server.Node. Afterwards the policy is native and every process has
@@ -29,18 +28,12 @@ func (d *Daemon) restoreAll() error {
 	d.mu.Unlock()
 	d.eachProcess(d.allProcesses(), func(p *process) {
 		p.layers[attr.FromHint], p.layers[attr.FromSet] = attr.Values{}, attr.Values{}
-		p.owned, p.restored, p.expectAt = false, true, time.Time{}
+		p.hasOrders, p.restored, p.expectAt = false, true, time.Time{}
 		p.merge()
-		for range p.requests.open {
-			for _, q := range p.queues {
-				d.events.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
-			}
-		}
-		clear(p.requests.open)
-		p.requests.byAPI = false
+		d.dropMarks(p)
 		d.announce(p)
 	})
-	if err := d.putInForce(api.Policy{Name: "native"}); err != nil {
+	if err := d.putInForce(api.Policy{Name: "native"}, false); err != nil {
 		return err
 	}
 	if !d.settle() {
@@ -89,6 +82,7 @@ func (d *Daemon) readStatus() api.Status {
 	if file != "" {
 		s.Checks = append(s.Checks, ConfigCheck(file, refused))
 	}
+	s.Checks = append(s.Checks, d.deviceCheck(), policyCheck(s.Policy))
 	s.Checks = append(s.Checks, d.pastChecks()...)
 	s.Checks = append(s.Checks, d.inversionCheck())
 	s.Checks = append(s.Checks, d.guardian.check())

@@ -29,10 +29,13 @@ type Config struct {
 	File     config.Config // policies, rules and the scheduler's limits
 	Guardian []string      // the program that calls guardian.Run on descriptor 3
 	Backends []hal.Backend
-	Notes    []hal.Check    // what the configuration leaves out, for Status
-	Proc     ProcSource     // nil: the processes of this machine
-	Journal  *journal.Store // changes and orders are kept there; nil: they end with the daemon. Run closes it
-	Log      *slog.Logger
+	Notes    []hal.Check // what the configuration leaves out, for Status
+	// DeviceFiles are files of which a machine with a device has one; empty: the daemon's devices
+	// have none.
+	DeviceFiles []string
+	Proc        ProcSource     // nil: the processes of this machine
+	Journal     *journal.Store // changes and orders are kept there; nil: they end with the daemon. Run closes it
+	Log         *slog.Logger
 }
 
 // ProcSource reads the processes of the operating system.
@@ -98,6 +101,7 @@ type Daemon struct {
 	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
 
 	keeping sync.Mutex  // held while the journal is brought up to date; taken before mu
+	kept    keeper      // what the journal has; guarded by keeping
 	ending  func() bool // the daemon ends: then runs end that the next daemon goes on with
 
 	choosing sync.Mutex // held while a policy is put in force; taken before mu
@@ -149,7 +153,7 @@ func New(cfg Config) (*Daemon, error) {
 			d.pollers = append(d.pollers, p)
 		}
 	}
-	choice, connection, err := d.newPolicy(cfg.File.Policy)
+	choice, connection, err := d.newPolicy(cfg.File.Policy, false)
 	if err != nil {
 		return nil, err
 	}
@@ -194,20 +198,22 @@ func (d *Daemon) Run(ctx context.Context) error {
 		// The loop sleeps in a system call. A thread of its own is running again as soon
 		// as that call returns.
 		runtime.LockOSThread()
+		defer d.events.close() // at once: the goroutines that Run waits for may be in inLoop
 		l := loop.Loop{Sched: d.sched, Transport: d, Executor: d.exec, Recorder: d.recorder}
 		_ = l.Run(looping, d, d.events.sleeper)
 	})
 	d.takeOver()
 	ended.Go(func() { d.followExits(looping) })
+	ended.Go(func() { d.followMarks(looping) })
 	for _, b := range d.cfg.Backends {
 		d.startBackend(ctx, b)
 	}
 	close(d.ready)
 	<-ctx.Done()
+	d.cfg.Log.Info("daemon ends and undoes its changes", "reason", context.Cause(ctx))
 	d.release()
 	stop()
 	ended.Wait()
-	d.events.close()
 	for _, c := range d.external {
 		c.Close()
 	}
@@ -287,6 +293,7 @@ func (d *Daemon) closeBackends() {
 func (d *Daemon) Drain(buf []sched.Event) []sched.Event {
 	d.events.beginTurn()
 	d.facts.reset()
+	buf = emptied(buf)
 	now := d.Now()
 	for _, p := range d.pollers {
 		p.Poll(now, &d.facts)

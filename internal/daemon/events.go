@@ -56,7 +56,7 @@ func (e *eventQueue) take(buf []sched.Event) []sched.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	buf = append(buf, e.events...)
-	e.events = e.events[:0]
+	e.events = emptied(e.events)
 	return buf
 }
 

@@ -158,7 +158,7 @@ func (e *executor) Execute(actions []sched.Action) {
 			// worker. It needs no journal: its lease ends when this process dies.
 			outcome, took := timed(func() error { return hal.Do(w.queue, a) })
 			e.post(actionDone(a, outcome, took))
-		case w.batcher != nil && a.Level == sched.LevelInterrupt && (a.Verb == sched.Stop || a.Verb == sched.Start):
+		case w.isBatched(a):
 			if batches[w.batcher] == nil {
 				batches[w.batcher] = &batch{}
 			}
@@ -170,6 +170,14 @@ func (e *executor) Execute(actions []sched.Action) {
 	for b, t := range batches {
 		go e.runBatch(b, t)
 	}
+}
+
+// isBatched reports whether an action is carried out together with those of other queues. A queue
+// with a journal, or one that must wait until it may be changed, has calls of its own: its worker
+// writes the journal and waits.
+func (w *worker) isBatched(a sched.Action) bool {
+	return w.batcher != nil && !w.journaled && w.after == nil &&
+		a.Level == sched.LevelInterrupt && (a.Verb == sched.Stop || a.Verb == sched.Start)
 }
 
 // batch is the stops and starts that were decided together for one device.
@@ -191,12 +199,20 @@ func (b *batch) add(w *worker, a sched.Action) {
 }
 
 // runBatch carries out a batch in one call. A call that hangs delays only the queues of
-// its batch: the next batch has other queues and a goroutine of its own.
+// its batch: the next batch has other queues and a goroutine of its own. Stops that are still due
+// when the executor ends are refused.
 func (e *executor) runBatch(device hal.Batcher, b *batch) {
+	var evs []sched.Event
+	if e.isEnding() {
+		for i, a := range b.stops.actions {
+			evs = append(evs, actionDone(a, sched.Refused, 0))
+			b.stops.workers[i].batched.Done()
+		}
+		b.stops = batchPart{}
+	}
 	began := time.Now()
 	errs := device.Switch(b.stops.queues, b.starts.queues)
 	took := time.Since(began)
-	var evs []sched.Event
 	for i, a := range append(b.stops.actions, b.starts.actions...) {
 		evs = append(evs, actionDone(a, hal.Outcome(errs[i]), took))
 	}

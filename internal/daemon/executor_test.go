@@ -44,6 +44,15 @@ func (r *callRecorder) Switch(off, on []hal.Queue) []error {
 	return errs
 }
 
+// own is a queue that can be interrupted by calls of its own.
+type own struct {
+	named
+	r *callRecorder
+}
+
+func (q own) Interrupt() error { q.r.note("interrupt %v", q.named); return nil }
+func (q own) Restore() error   { q.r.note("restore %v", q.named); return nil }
+
 func (r *callRecorder) Begin(a sched.Action) error { r.note("begin %d", a.Queue); return nil }
 
 func (r *callRecorder) End(a sched.Action, _ sched.Outcome) error {
@@ -100,6 +109,68 @@ func TestBatchIsOneCall(t *testing.T) {
 		}
 		e.remove(2, leaving{exited: true, removed: func(bool) {}})
 		e.remove(3, leaving{exited: true, removed: func(bool) {}})
+		e.closing.Wait()
+	})
+}
+
+// TestJournaledQueueIsNotBatched: a queue with a batcher whose changes do not undo themselves is in
+// the journal before and after its call, and one that must wait is not changed before.
+func TestJournaledQueueIsNotBatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &callRecorder{}
+		e := newExecutor(r, func(...sched.Event) {})
+		after := make(chan struct{})
+		e.add(1, own{"a", r}, workerConfig{batcher: r, journaled: true})
+		e.add(2, own{"b", r}, workerConfig{batcher: r, after: after})
+		stop := sched.Action{Verb: sched.Stop, Level: sched.LevelInterrupt}
+		for id := range sched.QueueID(2) {
+			stop.Queue = id + 1
+			e.Execute([]sched.Action{stop})
+		}
+		synctest.Wait()
+		if got, want := strings.Join(r.log, "; "), "begin 1; interrupt a; end 1"; got != want {
+			t.Errorf("got calls %q, want %q", got, want)
+		}
+		close(after)
+		synctest.Wait()
+		if got, want := r.log[len(r.log)-1], "interrupt b"; got != want {
+			t.Errorf("when it may be changed: got %q, want %q", got, want)
+		}
+		for id := range sched.QueueID(2) {
+			e.remove(id+1, leaving{exited: true, removed: func(bool) {}})
+		}
+		e.closing.Wait()
+	})
+}
+
+// TestBatchAtTheEndStopsNothing: a batch that is still due when the executor ends starts queues and
+// stops none.
+func TestBatchAtTheEndStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &callRecorder{}
+		outcomes := map[sched.QueueID]sched.Outcome{}
+		e := newExecutor(r, func(evs ...sched.Event) {
+			for _, ev := range evs {
+				outcomes[ev.Queue] = ev.Outcome
+			}
+		})
+		e.add(1, named("a"), workerConfig{batcher: r})
+		e.add(2, named("b"), workerConfig{batcher: r})
+		e.end()
+		e.Execute([]sched.Action{
+			{Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt},
+			{Queue: 2, Verb: sched.Start, Level: sched.LevelInterrupt},
+		})
+		synctest.Wait()
+		if got, want := strings.Join(r.log, "; "), "off [] on [b]"; got != want {
+			t.Errorf("got calls %q, want %q", got, want)
+		}
+		if want := map[sched.QueueID]sched.Outcome{1: sched.Refused, 2: sched.Done}; fmt.Sprint(outcomes) != fmt.Sprint(want) {
+			t.Errorf("got outcomes %v, want %v", outcomes, want)
+		}
+		for id := range sched.QueueID(2) {
+			e.remove(id+1, leaving{exited: true, removed: func(bool) {}})
+		}
 		e.closing.Wait()
 	})
 }

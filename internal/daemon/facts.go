@@ -53,9 +53,20 @@ const (
 )
 
 func (f *facts) reset() {
-	clear(f.reports) // do not keep processes
-	clear(f.changed)
-	f.reports, f.events, f.changed, f.spans = f.reports[:0], f.events[:0], f.changed[:0], f.spans[:0]
+	f.reports, f.events, f.changed, f.spans = emptied(f.reports), emptied(f.events), emptied(f.changed), emptied(f.spans)
+}
+
+// maxBuffer is how many elements a buffer that is used again may have room for.
+const maxBuffer = 8192
+
+// emptied returns a buffer without its elements, to be used again. Memory that one turn with
+// very many elements needed is not kept.
+func emptied[T any](buf []T) []T {
+	if cap(buf) > maxBuffer {
+		return nil
+	}
+	clear(buf) // do not keep what the elements refer to
+	return buf[:0]
 }
 
 // takeIn applies what was reported and appends it to buf. Attributes are read last, so that

@@ -135,8 +135,8 @@ func (h *pageFuzz) forgetHostile(t *testing.T) {
 	t.Helper()
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
-	if p := h.d.processes[h.hostile.PID]; p != nil && (!p.owned || p.gate != nil || len(p.queues) != 0) {
-		t.Fatalf("after it disconnected: got owned %v, gate %v, %d queues, want no record", p.owned, p.gate, len(p.queues))
+	if p := h.d.processes[h.hostile.PID]; p != nil && (!p.hasOrders || p.gate != nil || len(p.queues) != 0) {
+		t.Fatalf("after it disconnected: got owned %v, gate %v, %d queues, want no record", p.hasOrders, p.gate, len(p.queues))
 	}
 	delete(h.d.processes, h.hostile.PID)
 }

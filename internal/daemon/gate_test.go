@@ -13,6 +13,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
@@ -314,7 +315,7 @@ func TestGateOpensWhenDaemonIsKilled(t *testing.T) {
 func TestShimConnections(t *testing.T) {
 	d := newShimDaemon()
 	socket, _ := serve(t, d)
-	for _, abi := range []string{"", "0", "3", "one", strings.Repeat("1", 1000)} {
+	for _, abi := range []string{"", "0", fmt.Sprint(pageabi.Version + 1), "one", strings.Repeat("1", 1000)} {
 		if _, _, err := connectShim(socket, abi, "cuda"); err == nil || !strings.Contains(err.Error(), "409") {
 			t.Errorf("version %.10q: got %v, want status 409", abi, err)
 		}

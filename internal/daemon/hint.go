@@ -78,10 +78,6 @@ func (p *process) mayAnnounce(at sched.Time) bool {
 	return a.unmet <= maxUnmet
 }
 
-// maxOpenRequests is how many requests of a process may be open that were reported
-// through the API.
-const maxOpenRequests = 1024
-
 // Hint implements server.Node.
 func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error) {
 	if err := h.Check(); err != nil {
@@ -112,8 +108,11 @@ func (d *Daemon) applyHint(p *process, h api.Hint) error {
 	if in, _ := v.Get(attr.Expect); in > 0 && !p.mayAnnounce(1) {
 		return server.Conflict("announce a request of process %d: %d were announced, and the process has launched nothing since", p.info.PID, maxUnmet)
 	}
-	if err := d.applyRequest(p, h); err != nil {
+	if err := d.applyMark(p, h); err != nil {
 		return err
+	}
+	if v.Clears(attr.Expect) {
+		p.expectAt = time.Time{}
 	}
 	if in, ok := v.Get(attr.Expect); ok {
 		at := sched.Time(0) // unknown
@@ -125,43 +124,5 @@ func (d *Daemon) applyHint(p *process, h api.Hint) error {
 	}
 	p.give(attr.FromHint, v)
 	d.announce(p)
-	return nil
-}
-
-// applyRequest applies the begin or the end of a request. d.mu is held.
-func (d *Daemon) applyRequest(p *process, h api.Hint) error {
-	a, ev := &p.requests, sched.Event{}
-	switch {
-	case h.Begin != nil && len(a.open) >= maxOpenRequests:
-		return server.Conflict("begin a request of process %d: %d are open, and no more are allowed; end some", p.info.PID, len(a.open))
-	case h.Begin != nil:
-		if a.open == nil {
-			a.open = make(map[int64]sched.Time)
-		}
-		a.byAPI = true
-		d.publish(p)
-		_, again := a.open[*h.Begin]
-		a.open[*h.Begin] = d.Now()
-		if again {
-			return nil
-		}
-		ev.Kind = sched.RequestStarted
-	case h.End != nil:
-		began, there := a.open[*h.End]
-		if !there {
-			return server.BadRequest("end a request of process %d: no request %d has begun", p.info.PID, *h.End)
-		}
-		delete(a.open, *h.End)
-		ev.Kind, ev.At = sched.RequestFinished, d.Now()
-		ev.Duration = ev.At.Sub(began)
-		a.add(ev.Duration, ev.At)
-		d.recorder.request(p, ev.Duration, ev.At)
-	default:
-		return nil
-	}
-	for _, q := range p.queues {
-		ev.Queue = q.id
-		d.events.post(ev)
-	}
 	return nil
 }

@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 
@@ -35,7 +33,7 @@ type keptProcess struct {
 	Set      attr.Values `json:"set,omitzero"`
 	ByRoot   attr.Values `json:"by_root,omitzero"` // set by a caller without limits
 	Owned    bool        `json:"owned,omitempty"`
-	Run      *keptTree   `json:"run,omitempty"` // it may have ended, and its root exited
+	Run      keptTree    `json:"run,omitzero"` // it may have ended, and its root exited
 	Restored bool        `json:"restored,omitempty"`
 }
 
@@ -67,11 +65,10 @@ func (t *treeAttrs) kept() keptTree {
 
 // kept returns what orders gave to a process; ok is false if that is nothing. d.mu is held.
 func (p *process) kept() (k keptProcess, ok bool) {
-	k = keptProcess{ID: p.info.ID(), Owned: p.owned, Restored: p.restored}
+	k = keptProcess{ID: p.info.ID(), Owned: p.hasOrders, Restored: p.restored}
 	k.Set, k.ByRoot = p.layers[attr.FromSet].Split()
 	if p.run != nil {
-		run := p.run.kept()
-		k.Run = &run
+		k.Run = p.run.kept()
 	}
 	return k, k != keptProcess{ID: k.ID}
 }
@@ -91,8 +88,9 @@ func (d *Daemon) keepOrder(o order) {
 		return
 	}
 	k, _ := p.kept()
+	owner := p.owner
 	d.mu.Unlock()
-	d.logKept(d.cfg.Journal.Put(idKey(keptProcesses, o.Target), k))
+	d.logKept(d.kept.put(d.cfg.Journal, idKey(keptProcesses, o.Target), keptValue{owner, k}))
 }
 
 // keepAll makes the journal agree with what is in force, and so drops from it what belongs to
@@ -107,32 +105,21 @@ func (d *Daemon) keepAll() {
 	if d.ending() {
 		return
 	}
-	var failed error // the first one: a full journal refuses every key
-	for _, prefix := range []string{keptProcesses, keptTrees, keptRuns, keptPolicies} {
-		for _, key := range d.cfg.Journal.Keys(prefix) {
-			if _, ok := kept[key]; !ok {
-				failed = cmp.Or(failed, d.cfg.Journal.Delete(key))
-			}
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(kept)) {
-		failed = cmp.Or(failed, d.cfg.Journal.Put(key, kept[key]))
-	}
-	d.logKept(failed)
+	d.logKept(d.kept.replace(d.cfg.Journal, kept))
 }
 
 func (d *Daemon) logKept(err error) {
 	if err != nil && !errors.Is(err, os.ErrClosed) { // closed: the daemon has ended
-		d.cfg.Log.Error("order is in force, but the next daemon will not know of it", "error", err)
+		d.cfg.Log.Error("order could not be written to the journal: give it again after a restart of the daemon", "error", err)
 	}
 }
 
 // inForce returns everything that the journal keeps, by key.
-func (d *Daemon) inForce() map[string]any {
-	kept := make(map[string]any)
+func (d *Daemon) inForce() map[string]keptValue {
+	kept := make(map[string]keptValue)
 	d.eachProcess(d.allProcesses(), func(p *process) {
 		if k, ok := p.kept(); ok {
-			kept[idKey(keptProcesses, k.ID)] = k
+			kept[idKey(keptProcesses, k.ID)] = keptValue{p.owner, k}
 		}
 	})
 	d.eachTree(func(t *treeAttrs) {
@@ -140,16 +127,16 @@ func (d *Daemon) inForce() map[string]any {
 		if t.run == 0 {
 			key = idKey(keptTrees, t.root())
 		}
-		kept[key] = t.kept()
+		kept[key] = keptValue{ownerOf(t.by), t.kept()}
 	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for device, p := range d.pendingPolicies {
-		kept[keptPolicies+device] = p
+		kept[keptPolicies+device] = keptValue{administrator, p}
 	}
 	keepPolicy := func(device string, inForce, configured api.Policy) {
 		if k := (keptPolicy{inForce, configured}); !samePolicy(inForce, configured) {
-			kept[keptPolicies+device] = k
+			kept[keptPolicies+device] = keptValue{administrator, k}
 		}
 	}
 	keepPolicy("", d.policy, d.conf.Policy)

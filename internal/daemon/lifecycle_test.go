@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
 	"golang.org/x/sys/unix"
@@ -80,5 +83,70 @@ func TestShutdownUnderLoad(t *testing.T) {
 	d.exec.mu.Unlock()
 	if _, err := b.host.QueueFound(hal.Offer{Device: fakeDevice{}, Attach: func(hal.Queue) (hal.Queue, error) { return named("late"), nil }}); err == nil {
 		t.Error("a queue was accepted after the daemon stopped")
+	}
+}
+
+// callingLog is a log that calls the loop, once it has ended.
+type callingLog struct {
+	slog.Handler
+	ended chan struct{}
+	call  func()
+}
+
+func (l *callingLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "hint asks for more than the limits allow" {
+		<-l.ended
+		time.Sleep(200 * time.Millisecond) // the loop undoes what it changed, and ends
+		l.call()
+	}
+	return nil
+}
+
+func (l *callingLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// TestCallsOfTheLoopEndWithIt: a goroutine that Run waits for and that calls the loop when the
+// loop has ended does not keep the daemon from ending.
+func TestCallsOfTheLoopEndWithIt(t *testing.T) {
+	d := newTestDaemon(newFakeBackend(t.TempDir()))
+	log := &callingLog{slog.DiscardHandler, make(chan struct{}), func() { d.events.inLoop(func() {}) }}
+	d.cfg.Log = slog.New(log)
+	stop := runDaemon(t, d)
+	d.reduced <- reducedHint{process: &process{}} // logged by a goroutine that Run waits for
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	close(log.ended)
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the daemon did not end")
+	}
+}
+
+// TestProcessKeepsTheAttributesOfAnEndedRun: a process of a run that has ended closes its queue and
+// opens another.
+func TestProcessKeepsTheAttributesOfAnEndedRun(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	defer stop()
+	p, cmd := sleeper(t)
+	_, end, err := d.BeginRun(server.Caller{PID: p.PID, All: true}, api.Run{Values: attr.Must("class=batch")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.mustOffer(t, p)
+	end()
+	<-h.Withdraw(false)
+	d.sweep()
+	h = b.mustOffer(t, p)
+	if got := d.Processes()[0].Class(); got != "batch" {
+		t.Errorf("got class %s, want batch", got)
+	}
+	<-h.Withdraw(false)
+	_, _ = cmd.Process.Kill(), cmd.Wait()
+	d.sweep()
+	if n := len(d.allProcesses()); n != 0 {
+		t.Errorf("got %d processes after it has exited, want none", n)
 	}
 }

@@ -88,7 +88,10 @@ func TestLimitsOfAUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.useConfig(&c)
+	c.Policy = d.conf.Policy
+	if err := d.useConfig(&c); err != nil {
+		t.Fatal(err)
+	}
 	if got := classOf(d, bobs); got != "standard" {
 		t.Errorf("after a limit was added: got class %s, want standard", got)
 	}
@@ -168,7 +171,7 @@ func (p *shimProcess) class(d *Daemon) string {
 // TestJournalKeepsWhatIsUnlimited: after a restart, limits apply to what the owner set and
 // not to what root set.
 func TestJournalKeepsWhatIsUnlimited(t *testing.T) {
-	was := &process{owned: true}
+	was := &process{hasOrders: true}
 	was.layers[attr.FromSet] = attr.Must("class=online priority=1").Unlimited().With(attr.Must("priority=9"))
 	k, _ := was.kept()
 	text, err := json.Marshal(k)

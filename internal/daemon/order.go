@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
@@ -18,6 +19,7 @@ const (
 	orderRunEnd  orderKind = "run-end" // the run with the number Run is over
 	orderPolicy  orderKind = "policy"  // Policy is in force
 	orderRestore orderKind = "restore" // policy native; no values by set and hint
+	orderConfig  orderKind = "config"  // Config is in force
 )
 
 // order is a change that a caller asked for and that lasts longer than the request. Every
@@ -30,9 +32,11 @@ type order struct {
 	Values attr.Values
 	Run    uint64 // the number of a run
 	Policy api.Policy
+	Config *config.Config
 }
 
-// apply carries out an order and records it. An order that fails changes nothing.
+// apply carries out an order and writes its result to the journal. An order that is refused
+// changes nothing; a restore that takes too long has changed a part.
 func (d *Daemon) apply(o order) error {
 	if o.By.All {
 		o.Values = o.Values.Unlimited()
@@ -70,6 +74,8 @@ func (d *Daemon) carryOut(o *order) error {
 		return d.choosePolicy(o.Policy)
 	case orderRestore:
 		return d.restoreAll()
+	case orderConfig:
+		return d.useConfig(o.Config)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -59,10 +60,14 @@ func (d *Daemon) SetPolicy(by server.Caller, p api.Policy) (api.Policy, error) {
 		}
 		p.Device = string(dev.info.Device.ID)
 	}
+	before := d.Policy().Devices
 	if err := d.apply(order{Kind: orderPolicy, By: by, Policy: p}); err != nil {
 		return api.Policy{}, err
 	}
 	all := d.Policy()
+	if p.Device == "" {
+		all.Replaced = before
+	}
 	if i := slices.IndexFunc(all.Devices, func(own api.Policy) bool { return own.Device == p.Device }); i >= 0 {
 		return all.Devices[i], nil
 	}
@@ -71,42 +76,71 @@ func (d *Daemon) SetPolicy(by server.Caller, p api.Policy) (api.Policy, error) {
 
 // choosePolicy carries out the choice of a policy.
 func (d *Daemon) choosePolicy(chosen api.Policy) error {
-	if err := d.putInForce(chosen); err != nil {
+	if err := d.putInForce(chosen, true); err != nil {
 		return err
 	}
+	d.endRestore()
+	return nil
+}
+
+// endRestore makes rules and runs apply again to processes that were restored.
+func (d *Daemon) endRestore() {
 	d.eachProcess(d.allProcesses(), func(p *process) {
 		p.restored = false
 		d.announceChange(p)
 	})
-	return nil
+}
+
+// preparedPolicy is a policy that can be put in force.
+type preparedPolicy struct {
+	api.Policy
+	device     *device // nil: all devices
+	choice     sched.PolicyChoice
+	connection *extpolicy.Connection // nil: the policy is not external
+}
+
+// preparePolicy makes a policy for p.Device, an ID or an index, or for all devices. mustStart is
+// that of putInForce.
+func (d *Daemon) preparePolicy(p api.Policy, mustStart bool) (made preparedPolicy, err error) {
+	if p.Device != "" {
+		if made.device, err = d.findDevice(p.Device); err != nil {
+			return made, err
+		}
+		p.Device = string(made.device.info.Device.ID)
+	}
+	made.Policy = p
+	if made.choice, made.connection, err = d.newPolicy(p, mustStart); err != nil {
+		return made, server.BadRequest("%w", err)
+	}
+	if made.device != nil && made.choice.AllDevices {
+		return made, server.BadRequest("policy %s schedules all devices together, so one device cannot have it alone", p.Name)
+	}
+	return made, nil
 }
 
 // putInForce puts a policy in force on p.Device, an ID or an index, or on all devices, and
-// leaves restored processes as they are.
-func (d *Daemon) putInForce(p api.Policy) error {
+// leaves restored processes as they are. mustStart refuses an external policy whose process
+// cannot be reached now.
+func (d *Daemon) putInForce(p api.Policy, mustStart bool) error {
 	d.choosing.Lock()
 	defer d.choosing.Unlock()
-	var dev *device
-	if p.Device != "" {
-		var err error
-		if dev, err = d.findDevice(p.Device); err != nil {
-			return err
-		}
-		p.Device = string(dev.info.Device.ID)
-	}
-	choice, connection, err := d.newPolicy(p)
+	made, err := d.preparePolicy(p, mustStart)
 	if err != nil {
-		return server.BadRequest("%w", err)
-	}
-	if dev != nil && choice.AllDevices {
-		return server.BadRequest("policy %s schedules all devices together, so one device cannot have it alone", p.Name)
+		return err
 	}
 	d.mu.Lock()
-	d.choose(dev, p, choice)
+	d.choose(made.device, made.Policy, made.choice)
 	d.mu.Unlock()
-	d.eachProcess(d.allProcesses(), d.publish)
-	d.replaceConnection(p.Device, connection)
+	d.usePolicies(made)
 	return nil
+}
+
+// usePolicies makes backends and connections follow policies that were chosen. d.choosing is held.
+func (d *Daemon) usePolicies(all ...preparedPolicy) {
+	d.eachProcess(d.allProcesses(), d.publish)
+	for _, p := range all {
+		d.replaceConnection(p.Device, p.connection)
+	}
 }
 
 // findDevice returns the device with an ID or an index.
@@ -131,13 +165,14 @@ func (d *Daemon) findDevice(name string) (found *device, err error) {
 	return found, nil
 }
 
-// choose tells the scheduler of a policy for a device, or for all devices if dev is nil.
-// d.mu is held.
+// choose tells the scheduler of a policy for a device, or for all devices if dev is nil. Those include
+// devices that are not found yet and had a policy of their own before a restart. d.mu is held.
 func (d *Daemon) choose(dev *device, p api.Policy, choice sched.PolicyChoice) {
 	if dev != nil {
 		dev.policy = p
 	} else {
 		d.policy = p
+		clear(d.pendingPolicies)
 		for _, dev := range d.devices {
 			dev.policy = api.Policy{}
 		}
@@ -185,8 +220,9 @@ func (d *Daemon) replaceConnection(device string, connection *extpolicy.Connecti
 	}
 }
 
-// newPolicy makes a policy. The connection is nil unless the policy is external.
-func (d *Daemon) newPolicy(p api.Policy) (sched.PolicyChoice, *extpolicy.Connection, error) {
+// newPolicy makes a policy. The connection is nil unless the policy is external; mustStart: then
+// its process must run now.
+func (d *Daemon) newPolicy(p api.Policy, mustStart bool) (sched.PolicyChoice, *extpolicy.Connection, error) {
 	if p.Name != policy.ExternalName {
 		choice, err := policy.Choose(p.Name, p.Params)
 		return choice, nil, err
@@ -195,7 +231,15 @@ func (d *Daemon) newPolicy(p api.Policy) (sched.PolicyChoice, *extpolicy.Connect
 	if err != nil {
 		return sched.PolicyChoice{}, nil, err
 	}
-	c := extpolicy.Start(cfg, d.events.post, d.cfg.Log)
+	note := func(text string) { d.recorder.rec.Note(sched.DeviceID(p.Device), 0, policy.ExternalName, text) }
+	if !mustStart {
+		c := extpolicy.Start(cfg, d.events.post, note, d.cfg.Log)
+		return c.Choice(), c, nil
+	}
+	c, err := extpolicy.Try(cfg, d.events.post, note, d.cfg.Log)
+	if err != nil {
+		return sched.PolicyChoice{}, nil, fmt.Errorf("policy external: the policy process does not run: %w. The policy in force is unchanged", err)
+	}
 	return c.Choice(), c, nil
 }
 
@@ -206,4 +250,23 @@ func (d *Daemon) policyOf(dev *device) string { return cmp.Or(dev.policy.Name, d
 // processes as they are.
 func givesWayBySlices(policy string) bool {
 	return policy == "giveway" || policy == "slo" || policy == "native"
+}
+
+// policyCheck reports whether the policies in force decide.
+func policyCheck(p api.Policy) api.Check {
+	c := api.Check{Name: "policy", OK: true, Detail: p.Spec()}
+	for _, one := range append([]api.Policy{p}, p.Devices...) {
+		if one.Overruled == "" {
+			continue
+		}
+		on := ""
+		if one.Device != "" {
+			on = " on " + one.Device
+		}
+		return api.Check{
+			Name: "policy", Detail: fmt.Sprintf("%s%s does not decide: %s", one.Name, on, one.Overruled),
+			Fix: "see 'giveway log' and the daemon's log; 'giveway policy NAME' chooses another policy",
+		}
+	}
+	return c
 }

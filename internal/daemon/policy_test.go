@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
@@ -93,18 +94,19 @@ func TestExternalPolicyFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close() // connections are neither accepted nor answered
-	for _, tt := range []struct{ name, key, value string }{
-		{"hangs", "exec", "sleep 1000"},
-		{"reads and never answers", "exec", "cat >/dev/null"},
-		{"exits", "exec", "exit 3"},
-		{"does not exist", "exec", "/no/such/policy"},
-		{"is wrong", "exec", "cat"},
-		{"never ends a line", "exec", "yes | tr -d '\\n'"},
-		{"floods", "exec", "yes '{\"answer\":1}'"},
-		{"grants nothing", "exec", `while read l; do n=${l#*:}; echo "{\"answer\":${n%%,*}}"; done`},
-		{"grants another's queue", "exec", `while read l; do n=${l#*:}; echo "{\"answer\":${n%%,*},\"grants\":[{\"queue\":999}]}"; done`},
-		{"no socket", "socket", "/no/such/socket"},
-		{"silent socket", "socket", silent.Addr().String()},
+	const missed, met = "20ms", "10s" // deadlines; a shell may take seconds to answer on a busy machine
+	for _, tt := range []struct{ name, key, value, deadline string }{
+		{"hangs", "exec", "sleep 1000", missed},
+		{"reads and never answers", "exec", "cat >/dev/null", missed},
+		{"exits", "exec", "exit 3", missed},
+		{"does not exist", "exec", "/no/such/policy", missed},
+		{"is wrong", "exec", "cat", missed},
+		{"never ends a line", "exec", "yes | tr -d '\\n'", missed},
+		{"floods", "exec", "yes '{\"answer\":1}'", missed},
+		{"grants nothing", "exec", `while read l; do n=${l#*:}; echo "{\"answer\":${n%%,*}}"; done`, met},
+		{"grants another's queue", "exec", `while read l; do n=${l#*:}; echo "{\"answer\":${n%%,*},\"grants\":[{\"queue\":999}]}"; done`, missed},
+		{"no socket", "socket", "/no/such/socket", missed},
+		{"silent socket", "socket", silent.Addr().String(), missed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,13 +125,13 @@ func TestExternalPolicyFails(t *testing.T) {
 			}
 			set(online.PID, "class=online")
 			set(train.PID, "class=batch")
-			if _, err := d.SetPolicy(ourselves, api.Policy{Name: "external", Params: map[string]string{tt.key: tt.value, "deadline": "20ms"}}); err != nil {
-				t.Fatal(err)
-			}
+			// As after a restart of the daemon, which does not refuse it.
+			d.repeatPolicy(api.Policy{Name: "external", Params: map[string]string{tt.key: tt.value, "deadline": tt.deadline}})
 			eventually(t, "the policy is reported as failing", func() bool { return d.Policy().Overruled != "" })
 			if tt.name != "grants nothing" { // that one is overruled by the scheduler: the vendor's default
 				eventually(t, "the fallback policy slices batch work", func() bool { return b.hardware(train.PID).slice == sched.MinSlice })
 			}
+			eventually(t, "doctor shows it", func() bool { return !policyCheck(d.Policy()).OK })
 			eventually(t, "metrics show it", func() bool { return strings.Contains(scraped(d), "\ngiveway_policy_overruled 1\n") })
 			if tt.name == "grants nothing" {
 				eventually(t, "the scheduler has overruled the policy once, by metrics and record", func() bool {
@@ -150,6 +152,32 @@ func TestExternalPolicyFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExternalPolicyMustStart: an order for a policy process that does not run is refused with
+// its message, and the policy in force stays.
+func TestExternalPolicyMustStart(t *testing.T) {
+	d := newTestDaemon(newFakeBackend(t.TempDir()))
+	defer runDaemon(t, d)()
+	for _, tt := range []struct{ key, value, want string }{
+		{"exec", "nosuch", "nosuch: not found"},
+		{"exec", "exit 3", "exit status 3"},
+		{"socket", "/no/such/socket", "no such file"},
+	} {
+		_, err := d.SetPolicy(ourselves, api.Policy{Name: "external", Params: map[string]string{tt.key: tt.value}})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.value, err, tt.want)
+		}
+		if p := d.Policy(); p.Name != "giveway" || !policyCheck(p).OK {
+			t.Errorf("%s: got %+v, want giveway in force", tt.value, p)
+		}
+	}
+	connections := 0
+	if d.events.inLoop(func() { connections = len(d.external) }); connections != 0 {
+		t.Errorf("got %d connections, want none", connections)
+	}
+	d.repeatPolicy(api.Policy{Name: "external", Params: map[string]string{"exec": "nosuch"}})
+	eventually(t, "the log has why it fails", func() bool { return notes(t, d, "external", "nosuch: not found") == 1 })
 }
 
 // TestExternalPolicyParameters: bad parameters are refused with what is allowed.
@@ -210,7 +238,8 @@ func TestPolicyOfOneDevice(t *testing.T) {
 			t.Errorf("%s on %s: got %v, want an error with %q", bad.name, bad.device, err, bad.want)
 		}
 	}
-	if got, err := d.SetPolicy(ourselves, api.Policy{Name: "rr"}); err != nil || got.Name != "rr" || got.Device != "" || got.Devices != nil {
+	if got, err := d.SetPolicy(ourselves, api.Policy{Name: "rr"}); err != nil || got.Name != "rr" || got.Device != "" || got.Devices != nil ||
+		len(got.Replaced) != 1 || got.Replaced[0].Name != "wfq" || got.Replaced[0].Device != "fake0" {
 		t.Errorf("rr on all devices: got %+v, %v", got, err)
 	}
 }
@@ -220,7 +249,21 @@ func TestPolicyOfOneDevice(t *testing.T) {
 func TestPoliciesChosenAtOnce(t *testing.T) {
 	d := newTestDaemon(newFakeBackend(t.TempDir()))
 	defer runDaemon(t, d)()
-	choices := []api.Policy{{Name: "external", Params: map[string]string{"socket": "/no/such/socket"}}, {Name: "rr"}}
+	silent, err := net.Listen("unix", filepath.Join(t.TempDir(), "silent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	go func() { // so that the queue of connections does not fill up
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	choices := []api.Policy{{Name: "external", Params: map[string]string{"socket": silent.Addr().String()}}, {Name: "rr"}}
 	for round := range 100 {
 		var ended sync.WaitGroup
 		for _, p := range slices.Repeat(choices, 8) {
@@ -237,4 +280,47 @@ func TestPoliciesChosenAtOnce(t *testing.T) {
 			t.Fatalf("round %d: policy %s is in force, got %d connections", round, name, connections)
 		}
 	}
+}
+
+// TestOrderForAllDevicesEndsPendingPolicies: a device had a policy by order before the daemon restarted.
+// An order for all devices, or a restore, that comes before the device is found applies to it too.
+func TestOrderForAllDevicesEndsPendingPolicies(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		order      func(*Daemon) error
+	}{
+		{"restore", "native", func(d *Daemon) error { return d.Restore(ourselves) }},
+		{"policy", "wfq", func(d *Daemon) error {
+			_, err := d.SetPolicy(ourselves, api.Policy{Name: "wfq"})
+			return err
+		}},
+		{"none", "", func(*Daemon) error { return nil }},
+	} {
+		d := newTestDaemon(newFakeBackend(journalDir(t)))
+		stop := runDaemon(t, d)
+		d.takeOverPolicy("late", keptPolicy{InForce: api.Policy{Name: "rr", Device: "late"}})
+		if err := c.order(d); err != nil {
+			t.Fatal(err)
+		}
+		d.DeviceFound(lateDevice{})
+		own := func() string {
+			for _, p := range d.Policy().Devices {
+				return p.Name
+			}
+			return ""
+		}
+		if c.name == "none" {
+			eventually(t, "the device has its policy again", func() bool { return own() == "rr" })
+		} else if time.Sleep(50 * time.Millisecond); own() != "" || d.Policy().Name != c.want {
+			t.Errorf("%s: got %s and %q on the device, want %s and none", c.name, d.Policy().Name, own(), c.want)
+		}
+		stop()
+	}
+}
+
+// lateDevice is a device that is found late.
+type lateDevice struct{}
+
+func (lateDevice) Info() hal.Info {
+	return hal.Info{Device: sched.Device{ID: "late"}, Index: 1}
 }

@@ -16,8 +16,9 @@ import (
 // hal.Process. Daemon.mu guards all but settings and reporting.
 type process struct {
 	info     proc.Process
-	user     string    // the name of its user, printable
-	lineage  []proc.ID // it and its ancestors, as they were when the process was found
+	user     string     // the name of its user, printable
+	owner    orderOwner // what limits on it count for
+	lineage  []proc.ID  // it and its ancestors, as they were when the process was found
 	id       sched.ProcessID
 	settings atomic.Pointer[hal.Settings]
 	// reporting is gate, for the loop, which reads it without Daemon.mu while it polls.
@@ -39,7 +40,7 @@ type process struct {
 	logged     attr.Values    // attributes of which the log has said that they were reduced
 	attr       sched.Attr     // the part of attrs that the scheduler reads
 	run        *treeAttrs     // the run that it belongs to, or did; nil: none
-	owned      bool           // its owner has set attributes
+	hasOrders  bool           // attributes were set by 'giveway set'
 	restored   bool           // by giveway restore: backend, rule and run have no effect until a policy is chosen
 	idempotent *bool          // the process's own hint, which overrides its owner's; nil: none
 	announced  announcements  // of requests by hints
@@ -75,7 +76,7 @@ func (d *Daemon) publish(p *process) {
 	p.settings.Store(&hal.Settings{
 		Attr: *a, Managed: p.managed(),
 		TakesTurns: a.Class != sched.Online && !(a.Class == sched.Standard && bySlices),
-		WatchReady: watch, WatchRequests: watch, TimeRequests: a.Class == sched.Online, RequestsReported: p.requests.byAPI,
+		WatchReady: watch, WatchRequests: watch, TimeRequests: a.Class == sched.Online, RequestsReported: p.requests.marked.inForce,
 		Bound: p.standingBound(bySlices), GateOnly: p.gateAlone() != nil,
 		Predict: p.attrs.Bool(attr.Predict), LateEntry: p.lateEntry(), StreamClasses: p.attrs.Bool(attr.StreamClasses), Idempotent: p.ownerSaysIdempotent(), ExpectAt: p.expectAt,
 	})
@@ -85,7 +86,7 @@ func (d *Daemon) publish(p *process) {
 // and its own CPU scheduling parameters.
 func (p *process) managed() bool {
 	layers := p.inForce()
-	return p.owned || slices.ContainsFunc(layers[attr.FromBackend:], func(v attr.Values) bool { return !v.Empty() })
+	return p.hasOrders || slices.ContainsFunc(layers[attr.FromBackend:], func(v attr.Values) bool { return !v.Empty() })
 }
 
 // appendAttrs appends that the attributes of the process have changed.

@@ -21,7 +21,8 @@ import (
 // that reads files and compares patterns.
 type origin struct {
 	info    proc.Process
-	account account   // of its user
+	account account // of its user
+	owner   orderOwner
 	lineage []proc.ID // the process and its ancestors, nearest first
 	adminSettings
 }
@@ -37,7 +38,7 @@ type adminSettings struct {
 // readOrigin reads what a new process needs, with the rules of a configuration.
 func (d *Daemon) readOrigin(info proc.Process, conf *config.Config, all containers) origin {
 	return origin{
-		info: info, account: d.users.get(info.UID), lineage: proc.Lineage(info.ID(), d.procs.Stat), adminSettings: d.adminSettingsOf(&info, conf, all),
+		info: info, account: d.users.get(info.UID), owner: d.processOwner(&info), lineage: proc.Lineage(info.ID(), d.procs.Stat), adminSettings: d.adminSettingsOf(&info, conf, all),
 	}
 }
 
@@ -96,10 +97,10 @@ func (d *Daemon) processByID(id proc.ID) *process {
 // newProcess makes a process, with the attributes given so far to it, its
 // run and its tree. d.mu is held.
 func (d *Daemon) newProcess(o origin) *process {
-	p := &process{info: o.info, user: proc.Printable(o.account.name), lineage: o.lineage, limits: o.limits, container: o.container, id: sched.ProcessID(d.lastID.Add(1))}
+	p := &process{info: o.info, user: proc.Printable(o.account.name), owner: o.owner, lineage: o.lineage, limits: o.limits, container: o.container, id: sched.ProcessID(d.lastID.Add(1))}
 	p.layers[attr.FromProcess], p.layers[attr.FromRule] = cpuAttrs(o.info.Nice, o.info.RealTime), o.rule
 	for _, t := range d.treesOf(&p.info, p.lineage) {
-		p.owned = true
+		p.hasOrders = true
 		p.layers[attr.FromSet] = p.layers[attr.FromSet].With(t.values)
 	}
 	p.run = d.runOf(&p.info, p.lineage)
@@ -133,10 +134,18 @@ func (d *Daemon) eachProcess(some []*process, f func(*process)) {
 	}
 }
 
-// forget drops a process without queues and gate, unless its owner gave it
-// attributes and it has not exited: it may open another queue. d.mu is held.
+// inUse reports whether a process has a queue or a gate. d.mu is held.
+func (p *process) inUse() bool { return len(p.queues) > 0 || p.gate != nil }
+
+// remembered reports whether a process is kept until it exits, although it is not in use: it may
+// open another queue, and would not get the same attributes again. Its owner gave it some, or a
+// run did, which may have ended, or it is in a pool. d.mu is held.
+func (p *process) remembered() bool { return p.hasOrders || p.run != nil || p.pool.known() }
+
+// forget drops a process that is not in use, unless it is remembered and has not exited. d.mu is
+// held.
 func (d *Daemon) forget(p *process) {
-	if len(p.queues) == 0 && p.gate == nil && (p.exited || !p.owned && !p.pool.known()) && d.processes[p.info.PID] == p {
+	if !p.inUse() && (p.exited || !p.remembered()) && d.processes[p.info.PID] == p {
 		delete(d.processes, p.info.PID)
 	}
 	select {
@@ -184,15 +193,19 @@ func (d *Daemon) followExits(ctx context.Context) {
 // offerTime is how long a process that a backend announced is kept without a queue.
 const offerTime = 10 * time.Second
 
-// sweep drops processes that have exited, with their trees and runs, and processes that were
-// announced and have got no queue.
+// maxRemembered is how many processes of one owner that are not in use are kept.
+const maxRemembered = 1024
+
+// sweep drops processes that have exited, with their trees and runs, processes that were
+// announced and have got no queue, and the oldest of more than maxRemembered.
 func (d *Daemon) sweep() {
 	known := make(map[proc.ID]bool)
 	d.mu.Lock()
+	d.dropRemembered()
 	for pid, p := range d.processes {
 		switch {
-		case len(p.queues) > 0 || p.gate != nil:
-		case !p.foundAt.IsZero() && !p.owned && p.run == nil && time.Since(p.foundAt) > offerTime:
+		case p.inUse():
+		case !p.foundAt.IsZero() && !p.remembered() && time.Since(p.foundAt) > offerTime:
 			delete(d.processes, pid)
 		default:
 			known[p.info.ID()] = true
@@ -212,10 +225,30 @@ func (d *Daemon) sweep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id := range known {
-		if p := d.processByID(id); p != nil && len(p.queues) == 0 && p.gate == nil {
+		if p := d.processByID(id); p != nil && !p.inUse() {
 			delete(d.processes, id.PID)
 		}
 		delete(d.trees, id)
 		delete(d.runs, id)
+	}
+}
+
+// dropRemembered drops the oldest processes that are not in use of each owner that has more than
+// maxRemembered of them. The backend says which are in a pool. d.mu is held.
+func (d *Daemon) dropRemembered() {
+	of := make(map[orderOwner][]*process)
+	for _, p := range d.processes {
+		if !p.inUse() && !p.pool.known() {
+			of[p.owner] = append(of[p.owner], p)
+		}
+	}
+	for _, all := range of {
+		if len(all) <= maxRemembered {
+			continue
+		}
+		slices.SortFunc(all, func(a, b *process) int { return cmp.Compare(a.id, b.id) })
+		for _, p := range all[:len(all)-maxRemembered] {
+			delete(d.processes, p.info.PID)
+		}
 	}
 }

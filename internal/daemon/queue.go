@@ -270,10 +270,9 @@ func (p *process) gateAlone() *queue {
 // requests tracks the requests of a process.
 type requests struct {
 	count    uint64
-	last     [256]finished        // the last ones
-	open     map[int64]sched.Time // reported through the API, by the process's numbers
-	byAPI    bool                 // the API reports requests, so backends need not infer them
-	reported uint32               // open ones that a backend reported
+	last     [256]finished // the last ones
+	reported uint32        // open ones that a backend reported
+	marked   marks         // through the API
 }
 
 // finished is a request that is over.

@@ -43,6 +43,7 @@ type recorder struct {
 type owner struct {
 	pid  int32
 	uid  uint32
+	pod  string // as podOf returns it
 	name metrics.Process
 }
 
@@ -78,7 +79,7 @@ func newRecorder(d *Daemon) *recorder {
 func (r *recorder) noteOwner(id sched.QueueID, p *process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owners[id] = owner{int32(p.info.PID), p.info.UID, nameOf(p)}
+	r.owners[id] = owner{int32(p.info.PID), p.info.UID, r.d.podOf(p.info.Containers), nameOf(p)}
 }
 
 // nameOf returns a process as metrics name it.
@@ -154,7 +155,7 @@ func (r *recorder) begin(kind record.Kind, now sched.Time) *record.Entry {
 
 // about fills in the queue of an entry.
 func (q *recordedQueue) about(e *record.Entry, id sched.QueueID) {
-	e.Queue, e.Device, e.PID, e.UID = id, q.device, q.pid, q.uid
+	e.Queue, e.Device, e.PID, e.UID, e.Pod = id, q.device, q.pid, q.uid, q.pod
 }
 
 // event records what an event says.
@@ -320,7 +321,7 @@ func (r *recorder) request(p *process, took time.Duration, ended sched.Time) {
 	}
 	now := r.d.Now()
 	r.tally.Request(now, p.attr.Class, nameOf(p), took, p.attr.SLO)
-	e := record.Entry{Kind: record.Request, At: now, PID: int32(p.info.PID), UID: p.info.UID, Slice: p.attr.SLO}
+	e := record.Entry{Kind: record.Request, At: now, PID: int32(p.info.PID), UID: p.info.UID, Pod: r.d.podOf(p.info.Containers), Slice: p.attr.SLO}
 	if e.End = ended; ended == 0 {
 		e.End, e.Estimated = now, true
 	}

@@ -58,6 +58,7 @@ func startReloading(t *testing.T, text string) *reloading {
 	r := &reloading{T: t, d: newTestDaemon(b), file: filepath.Join(t.TempDir(), "giveway.yaml"), log: &logBuffer{}}
 	r.d.cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
 	r.write(text)
+	stamp := config.Stamp(r.file)
 	first, err := config.Load(r.file)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func startReloading(t *testing.T, text string) *reloading {
 			t.Error(err)
 		}
 	})
-	ended.Go(func() { r.d.followConfig(ctx, r.file) })
+	ended.Go(func() { r.d.followConfig(ctx, r.file, stamp) })
 	t.Cleanup(func() { stop(); ended.Wait() })
 	<-r.d.ready
 	b.mustOffer(t, p)
@@ -219,5 +220,105 @@ func TestReloadKeepsWhatWasSet(t *testing.T) {
 	eventually(t, "the file is applied", func() bool { return r.d.Policy().Name == "wfq" })
 	if p := r.d.Processes()[0]; p.Class() != "online" || p.Attrs.Source(attr.Class) != attr.FromSet || p.Attrs.Int(attr.Weight) != 3 {
 		t.Errorf("got %v, want online by set with weight 3", p.Attrs.Given())
+	}
+}
+
+// TestReloadKeepsPolicyOrders: a policy that was chosen by an order, and a restore, stay in force when
+// the configuration is read again, until it names another policy.
+func TestReloadKeepsPolicyOrders(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	defer stop()
+	p, _ := sleeper(t)
+	b.mustOffer(t, p)
+	reload := func(change func(*config.Config)) {
+		t.Helper()
+		c := *d.conf
+		if change != nil {
+			change(&c)
+		}
+		if err := d.applyConfig(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order := func(p api.Policy) {
+		t.Helper()
+		if _, err := d.SetPolicy(ourselves, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(when, all, own string) {
+		t.Helper()
+		got := d.Policy()
+		onDevice := ""
+		if len(got.Devices) > 0 {
+			onDevice = got.Devices[0].Name
+		}
+		if got.Name != all || onDevice != own {
+			t.Errorf("%s: got %q and %q on the device, want %q and %q", when, got.Name, onDevice, all, own)
+		}
+	}
+	rules := func(c *config.Config) { c.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}} }
+	order(api.Policy{Name: "rr"})
+	order(api.Policy{Name: "wfq", Device: "fake0"})
+	reload(rules)
+	want("after orders and a new rule", "rr", "wfq")
+	reload(func(c *config.Config) { c.Policy = api.Policy{Name: "fifo"} })
+	want("after another policy in the file", "fifo", "wfq")
+	order(api.Policy{Name: "rr"})
+	reload(func(c *config.Config) { c.Devices = []api.Policy{{Device: "0", Name: "native"}} })
+	want("after a policy of the device in the file", "rr", "native")
+	reload(func(c *config.Config) { c.Devices = nil })
+	want("after the device has none in the file", "rr", "")
+	if err := d.Restore(ourselves); err != nil {
+		t.Fatal(err)
+	}
+	reload(nil)
+	want("after a restore", "native", "")
+	if class := d.Processes()[0].Class(); class != "standard" {
+		t.Errorf("after a restore and a reload: got class %s, want standard", class)
+	}
+	reload(func(c *config.Config) { c.Policy = api.Policy{Name: "rr"} })
+	want("after a restore and another policy in the file", "rr", "")
+	if class := d.Processes()[0].Class(); class != "batch" {
+		t.Errorf("after a restore and another policy in the file: got class %s, want that of the rule", class)
+	}
+}
+
+// TestKilledDuringAReload: a configuration with a policy for a device comes into force. Whatever the
+// journal has meanwhile, the next daemon has that policy.
+func TestKilledDuringAReload(t *testing.T) {
+	b := newFakeBackend(journalDir(t))
+	own := func(c *config.Config) {
+		c.Policy, c.Devices = api.Policy{Name: "fifo"}, []api.Policy{{Device: "fake0", Name: "rr"}}
+	}
+	d, b, stop := nextDaemon(t, b, func() {}, nil)
+	var copies [][]byte
+	d.journalOrder = func(o order) {
+		d.keepOrder(o)
+		text, err := os.ReadFile(journalPath(b.dir))
+		if err != nil {
+			t.Error(err)
+		}
+		copies = append(copies, text)
+	}
+	c := *d.conf
+	own(&c)
+	if err := d.applyConfig(c); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if len(copies) == 0 {
+		t.Fatal("the journal was not written")
+	}
+	for i, text := range copies {
+		if err := os.WriteFile(journalPath(b.dir), text, 0o600); err != nil { // as it was at the kill
+			t.Fatal(err)
+		}
+		d, _, stop = nextDaemon(t, b, func() {}, own)
+		time.Sleep(200 * time.Millisecond)
+		if got := d.Policy(); got.Name != "fifo" || len(got.Devices) != 1 || got.Devices[0].Name != "rr" {
+			t.Errorf("killed after write %d: the next daemon has %+v, want fifo, and rr on the device", i, got)
+		}
+		stop()
 	}
 }

@@ -39,6 +39,7 @@ func (d *Daemon) journalCheck() api.Check {
 // yet, so that every process has its attributes when it is found.
 func (d *Daemon) takeOver() {
 	d.takeOverContainers()
+	d.kept.load(d.cfg.Journal)
 	runs := make(map[uint64]*treeAttrs) // by number; trees, which have none, are at zero
 	for _, key := range append(d.cfg.Journal.Keys(keptRuns), d.cfg.Journal.Keys(keptTrees)...) {
 		var k keptTree
@@ -88,8 +89,8 @@ func (d *Daemon) takeOverProcess(k keptProcess, runs map[uint64]*treeAttrs) {
 	}
 	p := d.lockProcess(info)
 	defer d.mu.Unlock()
-	p.layers[attr.FromSet], p.owned, p.restored = k.Set.With(k.ByRoot.Unlimited()), k.Owned, k.Restored
-	if k.Run != nil {
+	p.layers[attr.FromSet], p.hasOrders, p.restored = k.Set.With(k.ByRoot.Unlimited()), k.Owned, k.Restored
+	if k.Run.Run != 0 {
 		d.reserveID(k.Run.Run)                     // a later run with that number would be taken for this one
 		if p.run = runs[k.Run.Run]; p.run == nil { // it has ended
 			p.run = &treeAttrs{lineage: []proc.ID{k.Run.Root}, by: k.Run.By, values: k.Run.values(), run: k.Run.Run}
@@ -113,6 +114,8 @@ func (d *Daemon) takeOverPolicy(device string, k keptPolicy) {
 		d.pendingPolicies[device] = k
 	case samePolicy(k.Configured, d.conf.Policy):
 		d.repeatPolicy(k.InForce)
+	default:
+		d.endRestore() // if the order was a restore
 	}
 }
 
@@ -133,7 +136,7 @@ func (d *Daemon) takeOverDevice(id string, configured api.Policy) bool {
 }
 
 func (d *Daemon) repeatPolicy(p api.Policy) {
-	if err := d.putInForce(p); err != nil {
+	if err := d.putInForce(p, false); err != nil {
 		d.cfg.Log.Error("policy that was chosen before the daemon restarted could not be applied", "policy", p.Name, "device", p.Device, "error", err)
 	}
 }

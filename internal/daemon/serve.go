@@ -38,7 +38,9 @@ type Options struct {
 	// Backends makes the backends for the processes of one user, or of proc.Everyone,
 	// and says what the configuration leaves out.
 	Backends func(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Check, error)
-	Log      *slog.Logger
+	// DeviceFiles is Config.DeviceFiles.
+	DeviceFiles []string
+	Log         *slog.Logger
 }
 
 // Serve runs a daemon with its control socket until ctx is done.
@@ -47,7 +49,7 @@ func Serve(ctx context.Context, o Options) error {
 		return errors.New("a guardian does not start a daemon")
 	}
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), proc.MinProcs))
-	cfg := o.Config
+	cfg, stamp := o.Config, config.Stamp(o.File)
 	if o.File != "" {
 		var err error
 		if cfg, err = config.Load(o.File); err != nil {
@@ -67,7 +69,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	d, err := New(Config{Version: o.Version, File: cfg, Guardian: o.Guardian, Backends: backends, Notes: notes, Log: o.Log})
+	d, err := New(Config{Version: o.Version, File: cfg, Guardian: o.Guardian, Backends: backends, Notes: notes, DeviceFiles: o.DeviceFiles, Log: o.Log})
 	if err != nil {
 		return err
 	}
@@ -75,8 +77,12 @@ func Serve(ctx context.Context, o Options) error {
 		Socket: socket, Agent: cfg.Agent, Pods: cfg.Pods, Registry: registry(d, cfg.Agent), TCP: cfg.TCP, TokenFile: cfg.TokenFile, ReadToken: cfg.ReadToken, Pages: pageHost(backends), FrontEnd: o.FrontEnd, Log: o.Log,
 	})
 	if o.TakeOver {
-		if err := endOther(ctx, socket); err != nil {
+		pid, err := endOther(ctx, socket)
+		if err != nil {
 			return err
+		}
+		if pid != 0 {
+			o.Log.Info("took over from the daemon that listened on the socket", "socket", socket, "pid", pid)
 		}
 	}
 	if err := s.Listen(); err != nil {
@@ -85,23 +91,26 @@ func Serve(ctx context.Context, o Options) error {
 	if d.cfg.Journal, err = journal.Open(journal.Path(socket), journal.LockTime, o.Log); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	var serving error
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		<-d.ready // after that the policy is the one that the journal had, if any
 		o.Log.Info("daemon is running", "socket", socket, "policy", d.Policy().Spec(), "file", o.File)
+		if c := d.deviceCheck(); !c.OK {
+			o.Log.Warn("daemon has no device to schedule", "reason", c.Detail, "todo", c.Fix)
+		}
 		_ = server.Notify(server.Ready)
 		serving = s.Serve(ctx)
-		stop() // without its socket the daemon cannot be controlled
+		stop(serving) // without its socket the daemon cannot be controlled
 	})
-	ended.Go(func() { d.followConfig(ctx, o.File) })
+	ended.Go(func() { d.followConfig(ctx, o.File, stamp) })
 	ended.Go(func() { d.followNice(ctx) })
 	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.events.inLoop(func() {}); return true }) })
 	err = d.Run(ctx)
 	_ = server.Notify(server.Stopping)
-	stop()
+	stop(nil)
 	ended.Wait()
 	return errors.Join(err, serving)
 }
@@ -126,8 +135,8 @@ func pageHost(backends []hal.Backend) server.PageHost {
 }
 
 // followConfig loads the file again when it changes, and at SIGHUP. A file with a mistake
-// is refused, and the last one that was right stays in force.
-func (d *Daemon) followConfig(ctx context.Context, file string) {
+// is refused, and the last one that was right stays in force. The stamp is that of the file in force.
+func (d *Daemon) followConfig(ctx context.Context, file, stamp string) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // without a file as well: it must not end the daemon
 	defer signal.Stop(hup)
@@ -136,7 +145,7 @@ func (d *Daemon) followConfig(ctx context.Context, file string) {
 		return
 	}
 	d.noteConfig(file, nil)
-	config.Watch(ctx, file, hup, func(c config.Config, err error) {
+	config.Watch(ctx, file, stamp, hup, func(c config.Config, err error) {
 		<-d.ready // the file is newer than what Run takes over from the journal
 		d.readAgain(file, c, err)
 	})
@@ -149,7 +158,7 @@ func (d *Daemon) readAgain(file string, c config.Config, err error) {
 	d.mu.Lock()
 	before := describeConfig(d.policy.Name, d.conf)
 	d.mu.Unlock()
-	after := describeConfig(c.Policy.Name, &c)
+	after := describeConfig(c.Policy.Name, &c) // unless an order stays in force
 	switch {
 	case err != nil:
 		d.cfg.Log.Error("configuration is refused; the old one stays in force", "error", err)
@@ -161,6 +170,9 @@ func (d *Daemon) readAgain(file string, c config.Config, err error) {
 			d.cfg.Log.Error("policy of the configuration could not be applied", "file", file, "error", err)
 			break
 		}
+		d.mu.Lock()
+		after = describeConfig(d.policy.Name, d.conf)
+		d.mu.Unlock()
 		d.cfg.Log.Info("configuration was read again", "file", file, "from", before, "to", after)
 	}
 	d.recorder.config(file, before, after, err)
@@ -189,6 +201,33 @@ func (d *Daemon) noteConfig(file string, err error) {
 
 // maxRefused is how many refused configurations are counted.
 const maxRefused = 100
+
+// deviceCheck says whether the daemon has a device to schedule.
+func (d *Daemon) deviceCheck() api.Check {
+	d.mu.Lock()
+	known := len(d.devices)
+	d.mu.Unlock()
+	if known > 0 {
+		return api.Check{Name: "devices", OK: true, Detail: format.Plural(known, "device")}
+	}
+	return DeviceCheck(d.cfg.DeviceFiles)
+}
+
+// DeviceCheck says whether the machine has a device, by files of which one exists then.
+func DeviceCheck(files []string) api.Check {
+	for _, file := range files {
+		if _, err := os.Stat(file); err == nil {
+			return api.Check{Name: "devices", OK: true, Detail: file + " exists; a device is listed as soon as a process uses it"}
+		}
+	}
+	if len(files) == 0 {
+		return api.Check{Name: "devices", OK: true, Detail: "none is in use yet"}
+	}
+	return api.Check{
+		Name: "devices", Detail: "no device was found: there is no " + strings.Join(files, " and no "),
+		Fix: "load the GPU's driver, or pass its device files into the container. Processes of 'giveway run' are held by the shim all the same. Without a GPU: giveway daemon --sim scenarios/demo.yaml",
+	}
+}
 
 // lastHour is how long ago what doctor shows may be.
 const lastHour = time.Hour
@@ -222,22 +261,3 @@ func (d *Daemon) pastChecks() (checks []api.Check) {
 
 // ourselves is the caller of what the configuration file orders.
 var ourselves = server.Caller{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), PID: os.Getpid(), All: true}
-
-// applyConfig puts the rules and the policies of a configuration in force.
-func (d *Daemon) applyConfig(c config.Config) error {
-	d.useConfig(&c)
-	_, err := d.SetPolicy(ourselves, c.Policy)
-	var own []api.Policy
-	d.mu.Lock()
-	for id, dev := range d.devices {
-		if p, ok := c.DevicePolicy(string(id), dev.info.Index); ok {
-			own = append(own, p)
-		}
-	}
-	d.mu.Unlock()
-	for _, p := range own {
-		_, failed := d.SetPolicy(ourselves, p)
-		err = errors.Join(err, failed)
-	}
-	return err
-}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +37,9 @@ type supervisor struct {
 	log   *slog.Logger
 	pause time.Duration // guardianPause
 	note  func(string)  // tells the record what became of the guardian
-	pid   atomic.Int64  // of the guardian, also while it is told everything; zero: none runs
+	// guardians has the pid of every guardian that has not exited, also of one that is told
+	// everything, and of one that was killed and hangs in a driver call.
+	guardians sync.Map
 
 	// mu is never held while a guardian is started: queues come and go meanwhile.
 	mu       sync.Mutex
@@ -78,7 +79,11 @@ func (s *supervisor) startGuardian() {
 	s.mu.Unlock()
 	g, err := guardian.Start(argv...)
 	if err == nil {
-		s.pid.Store(int64(g.PID()))
+		s.guardians.Store(g.PID(), true)
+		go func() {
+			<-g.Exited()
+			s.guardians.Delete(g.PID())
+		}()
 		err = s.tellAll(g)
 	}
 	if err != nil {
@@ -87,7 +92,6 @@ func (s *supervisor) startGuardian() {
 		if g != nil {
 			g.Kill()
 			_ = g.Close()
-			s.pid.Store(0)
 		}
 		return
 	}
@@ -154,7 +158,7 @@ func (u *unsentQueue) send(g *guardian.Guardian) error {
 	if u.fd < 0 {
 		return g.Forget(u.id)
 	}
-	defer unix.Close(u.fd)
+	defer closeFD(u.fd)
 	if err := g.Adopt(u.id, u.adoption, u.fd); err != nil {
 		return err
 	}
@@ -168,6 +172,10 @@ func copyFD(fd int) (int, error) {
 	}
 	return own, nil
 }
+
+// closeFD closes a copy of a queue's descriptor. It may be the last one, and then close(2) calls the
+// driver, which may hang. So it does not wait.
+func closeFD(fd int) { go func() { _ = unix.Close(fd) }() }
 
 // tell sends a message about a queue to the guardian. A guardian that does not take it is killed,
 // and so replaced. One that is being started is told of the queue again. s.mu is held.
@@ -190,7 +198,8 @@ func (s *supervisor) tell(id sched.QueueID, send func(*guardian.Guardian) error)
 // before they make a supervisor.
 var guardianPause = time.Second
 
-// keepGuardian starts a guardian whenever there is none, until the supervisor is closed.
+// keepGuardian starts a guardian whenever there is none, until the supervisor is closed. It does
+// not wait until one that was killed has exited: that may hang in a driver call.
 func (s *supervisor) keepGuardian() {
 	for {
 		g, _ := s.state()
@@ -201,7 +210,6 @@ func (s *supervisor) keepGuardian() {
 			s.mu.Lock()
 			s.guardian = nil
 			s.mu.Unlock()
-			s.pid.Store(0)
 		}
 		if time.Since(started) < s.pause {
 			time.Sleep(s.pause)
@@ -226,9 +234,12 @@ func (s *supervisor) state() (g *guardian.Guardian, closing bool) {
 	return s.guardian, s.closing
 }
 
-// isGuardian reports whether a process is the guardian. Discovery asks in every scan, so it does
+// isGuardian reports whether a process is a guardian. Discovery asks in every scan, so it does
 // not wait for messages to the guardian.
-func (s *supervisor) isGuardian(pid int) bool { return pid != 0 && s.pid.Load() == int64(pid) }
+func (s *supervisor) isGuardian(pid int) bool {
+	_, yes := s.guardians.Load(pid)
+	return yes
+}
 
 // adopt sends a queue to the guardian, now or when there is one. After an error the queue
 // is not changed.
@@ -247,7 +258,7 @@ func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
 		err = s.tell(id, func(g *guardian.Guardian) error { return g.Adopt(id, a, own) })
 	}
 	if err != nil && !errors.Is(err, guardian.ErrUnreachable) { // else the next guardian gets the queue
-		_ = unix.Close(own)
+		closeFD(own)
 		return errors.Join(err, s.disk.ForgetQueue(id))
 	}
 	s.adopted[id] = adopted{a, own}
@@ -262,7 +273,7 @@ func (s *supervisor) forget(id sched.QueueID) {
 	if !ok {
 		return
 	}
-	_ = unix.Close(a.fd)
+	closeFD(a.fd)
 	delete(s.adopted, id)
 	s.journal.Forget(id)
 	_ = s.tell(id, func(g *guardian.Guardian) error { return g.Forget(id) })
@@ -272,7 +283,7 @@ func (s *supervisor) forget(id sched.QueueID) {
 // logDisk logs that the journal on disk lists too much, which is harmless.
 func (s *supervisor) logDisk(err error) {
 	if err != nil {
-		s.log.Warn("change was undone and stays in the journal", "error", err)
+		s.log.Warn("journal could not be updated: it still lists a change that was undone, which does no harm", "error", err)
 	}
 }
 

@@ -16,17 +16,17 @@ import (
 // takeoverTime is how long a daemon that is told to end may take.
 const takeoverTime = 20 * time.Second
 
-// endOther ends the daemon that listens on a socket, if there is one, and returns when it has
-// exited. The other daemon undoes its changes, and its orders are in the journal, so between
+// endOther ends the daemon that listens on a socket, if there is one, and returns its pid when
+// it has exited. The other daemon undoes its changes, and its orders are in the journal, so between
 // the two daemons every process runs as it would without Giveway.
-func endOther(ctx context.Context, socket string) error {
-	other, err := listenerOf(ctx, socket)
+func endOther(ctx context.Context, socket string) (pid int, err error) {
+	other, pid, err := listenerOf(ctx, socket)
 	if err != nil || other == nil {
-		return err
+		return 0, err
 	}
 	defer other.Close()
 	if err := unix.PidfdSendSignal(other.Fd(), unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end the daemon that listens on %s: %w", socket, err)
+		return 0, fmt.Errorf("end the daemon that listens on %s: %w", socket, err)
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -38,44 +38,44 @@ func endOther(ctx context.Context, socket string) error {
 	defer stop()
 	select {
 	case <-exited:
-		return nil
+		return pid, nil
 	case <-ctx.Done():
-		return fmt.Errorf("the daemon that listens on %s has not ended: %w; see its log", socket, ctx.Err())
+		return 0, fmt.Errorf("the daemon that listens on %s has not ended: %w; see its log", socket, ctx.Err())
 	}
 }
 
-// listenerOf returns the process that listens on a socket, or nil if none does. It must be of
+// listenerOf returns the process that listens on a socket and its pid, or nil if none does. It must be of
 // our own user. A process that listens after the pidfd was opened is the one of the pidfd.
-func listenerOf(ctx context.Context, socket string) (*proc.Pidfd, error) {
+func listenerOf(ctx context.Context, socket string) (p *proc.Pidfd, pid int, err error) {
 	first, err := peer(ctx, socket)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find the daemon that listens on %s: %w", socket, err)
+		return nil, 0, fmt.Errorf("find the daemon that listens on %s: %w", socket, err)
 	}
 	if first.Uid != uint32(os.Geteuid()) {
-		return nil, fmt.Errorf("take over from the daemon that listens on %s: it belongs to user %d, not to %d", socket, first.Uid, os.Geteuid())
+		return nil, 0, fmt.Errorf("take over from the daemon that listens on %s: it belongs to user %d, not to %d", socket, first.Uid, os.Geteuid())
 	}
 	if int(first.Pid) == os.Getpid() {
-		return nil, nil
+		return nil, 0, nil
 	}
 	fd, err := unix.PidfdOpen(int(first.Pid), 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open process %d, which listens on %s: %w", first.Pid, socket, err)
+		return nil, 0, fmt.Errorf("open process %d, which listens on %s: %w", first.Pid, socket, err)
 	}
-	p, err := proc.NewPidfd(fd)
+	p, err = proc.NewPidfd(fd)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if second, err := peer(ctx, socket); err != nil || second.Pid != first.Pid {
 		p.Close() // it ends already
-		return nil, nil
+		return nil, 0, nil
 	}
-	return p, nil
+	return p, int(first.Pid), nil
 }
 
 // peer returns the credentials of the process that listens on a socket.

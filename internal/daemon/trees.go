@@ -95,7 +95,7 @@ const maxTrees = 1024
 
 // addTree adds a run or a tree to those that have attributes. d.mu is held.
 func (d *Daemon) addTree(o *order, lineage []proc.ID) (*treeAttrs, error) {
-	tree := &treeAttrs{lineage: lineage, by: o.By, values: o.Values, run: o.Run}
+	tree := &treeAttrs{lineage: lineage, by: o.By, values: attr.Values{}.With(o.Values), run: o.Run}
 	mine := 0
 	count := func(t *treeAttrs) {
 		if t.by.Account == o.By.Account && t.by.Pod == o.By.Pod {
@@ -123,7 +123,9 @@ func (d *Daemon) addTree(o *order, lineage []proc.ID) (*treeAttrs, error) {
 		if old := d.trees[tree.root()]; old != nil {
 			tree.values = old.values.With(o.Values)
 		}
-		d.trees[tree.root()] = tree
+		if d.trees[tree.root()] = tree; tree.values.Empty() { // all are cleared
+			delete(d.trees, tree.root())
+		}
 		for _, part := range d.trees { // the whole tree's value replaces that of a part
 			if part != tree && slices.Contains(part.lineage, tree.root()) && (o.By.All || part.by.UID == o.By.UID && part.by.Pod == o.By.Pod) {
 				part.values = part.values.With(o.Values)
@@ -202,7 +204,7 @@ func (d *Daemon) changeDescendants(o *order) error {
 	if err != nil {
 		return err
 	}
-	// Records that are made from now on have the attributes of the tree.
+	// Processes that are found from now on get the attributes of the tree.
 	members := d.members(tree)
 	gone := d.gone(members)
 	d.eachProcess(members, func(p *process) {

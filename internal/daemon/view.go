@@ -37,9 +37,10 @@ type queueView struct {
 }
 
 type requestsView struct {
-	count uint64
-	open  uint32
-	last  [256]finished
+	count  uint64
+	open   uint32
+	marked bool // only marked ones count
+	last   [256]finished
 }
 
 // view copies a process. d.mu is held.
@@ -47,7 +48,7 @@ func (d *Daemon) view(p *process) view {
 	r := &p.requests
 	v := view{
 		process: p, attrs: p.attrs, attr: p.attr, reduced: p.reduced, invalid: p.invalid, gate: p.gate, inside: p.container, policies: d.policyNames(p.queues...),
-		requests: requestsView{r.count, uint32(len(r.open)) + r.reported, r.last},
+		requests: requestsView{r.count, uint32(len(r.marked.open)) + r.reported, r.marked.inForce, r.last},
 	}
 	for _, q := range p.queues {
 		v.queues = append(v.queues, queueView{q.id, q.device, q.detail})
@@ -140,7 +141,7 @@ const requestWindow = time.Minute
 
 // describe returns what the API reports of requests; nil: nothing is known.
 func (r *requestsView) describe(now sched.Time) *api.Requests {
-	out := &api.Requests{Count: r.count, Open: r.open}
+	out := &api.Requests{Count: r.count, Open: r.open, Marked: r.marked}
 	if *out == (api.Requests{}) {
 		return nil
 	}

@@ -62,10 +62,12 @@ var ErrUnreachable = errors.New("the guardian takes no messages")
 
 // Guardian is the daemon's connection to its guardian process.
 type Guardian struct {
-	mu   sync.Mutex
-	fd   int
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has exited
+	mu     sync.Mutex
+	fd     int
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has exited
+	gone   chan struct{} // closed when it has exited or was killed
+	end    sync.Once     // closes gone
 }
 
 // Start starts the guardian process. Argv is its command line, of which the first
@@ -90,10 +92,11 @@ func Start(argv ...string) (*Guardian, error) {
 		_ = unix.Close(ours)
 		return nil, fmt.Errorf("start the guardian: %w", err)
 	}
-	g := &Guardian{fd: ours, cmd: cmd, done: make(chan struct{})}
+	g := &Guardian{fd: ours, cmd: cmd, exited: make(chan struct{}), gone: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
-		close(g.done)
+		close(g.exited)
+		g.end.Do(func() { close(g.gone) })
 	}()
 	return g, nil
 }
@@ -115,8 +118,12 @@ func pair() (ours int, theirs *os.File, err error) {
 // PID returns the process ID of the guardian.
 func (g *Guardian) PID() int { return g.cmd.Process.Pid }
 
-// Gone returns a channel that is closed when the guardian has exited.
-func (g *Guardian) Gone() <-chan struct{} { return g.done }
+// Exited returns a channel that is closed when the guardian has exited.
+func (g *Guardian) Exited() <-chan struct{} { return g.exited }
+
+// Gone returns a channel that is closed when the guardian has exited or was killed. A killed
+// guardian does nothing more, but it exits only when its last driver call has returned.
+func (g *Guardian) Gone() <-chan struct{} { return g.gone }
 
 // Adopt sends the guardian a queue: the state in which it was found, and a copy
 // of its descriptor.
@@ -145,7 +152,7 @@ func (g *Guardian) Change(id sched.QueueID, c journal.Change) error {
 func (g *Guardian) Forget(id sched.QueueID) error { return g.send(message{Forget: true, Queue: id}) }
 
 // Close tells the guardian that all changes have been undone, and waits until it
-// has exited.
+// has exited or was killed.
 func (g *Guardian) Close() error {
 	err := g.send(message{Goodbye: true})
 	g.mu.Lock()
@@ -155,7 +162,7 @@ func (g *Guardian) Close() error {
 	}
 	g.mu.Unlock()
 	select {
-	case <-g.done:
+	case <-g.gone:
 	case <-time.After(5 * time.Second):
 		err = errors.Join(err, errors.New("the guardian did not exit within 5 s; killed it"), g.cmd.Process.Kill())
 	}
@@ -166,6 +173,7 @@ func (g *Guardian) Close() error {
 // daemon is running, and the next guardian is told everything.
 func (g *Guardian) Kill() {
 	_ = g.cmd.Process.Kill() // first: the end of the connection makes it undo all changes
+	g.end.Do(func() { close(g.gone) })
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.fd >= 0 {

@@ -29,6 +29,7 @@ func Run(fd int, adopt Adopter, log *slog.Logger) error {
 		switch {
 		case err != nil || n == 0:
 			if s.goodbye {
+				s.unlock()
 				return nil
 			}
 			if err != nil {
@@ -116,11 +117,21 @@ func (s *server) handle(text []byte, fd int) {
 	}
 }
 
-// drop closes the guardian's copy of a queue's descriptor.
+// drop closes the guardian's copy of a queue's descriptor. It may be the last copy, and then
+// close(2) calls the driver, which may hang. So it does not wait: while no message is read, no
+// change can be undone.
 func (s *server) drop(id sched.QueueID) {
 	if q := s.queues[id]; q != nil {
 		delete(s.queues, id)
-		_ = hal.Abandon(q)
+		go func() { _ = hal.Abandon(q) }()
+	}
+}
+
+// unlock releases the lock of the journal on disk. A thread that hangs in a driver call keeps this
+// process, and the locked file open.
+func (s *server) unlock() {
+	if s.lock >= 0 {
+		_ = unix.Flock(s.lock, unix.LOCK_UN)
 	}
 }
 
@@ -144,12 +155,8 @@ func (s *server) undo() error {
 			}
 		}
 	}
-	err := Undo(tasks, s.log)
-	if s.lock >= 0 {
-		// A thread that hangs in a call keeps this process, and the file open.
-		_ = unix.Flock(s.lock, unix.LOCK_UN)
-	}
-	return err
+	defer s.unlock()
+	return Undo(tasks, s.log)
 }
 
 // openStore opens the journal on disk, whose lock this process has; nil: there is none.

@@ -55,7 +55,7 @@ func (r record) length() int64 {
 // maxLive returns how large all values may be together for the record to be written.
 func (r record) maxLive() int64 {
 	if isOrder(r.Key) {
-		return maxOrders
+		return MaxOrders
 	}
 	return maxLive
 }

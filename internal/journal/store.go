@@ -40,11 +40,14 @@ type Store struct {
 	damaged   error
 }
 
+// MaxOrders is how many bytes of orders a Store keeps. What is left of its room is for queues and
+// changes: users cannot fill it with orders.
+const MaxOrders = maxLive / 2
+
 // Limits of a Store. A file never grows beyond maxFile, so a larger one is not read.
 const (
 	maxRecord   = 1 << 20
 	maxLive     = 8 << 20
-	maxOrders   = maxLive / 2 // what is left is for queues and changes: users cannot fill it with orders
 	maxFile     = 64 << 20
 	compactSize = 64 << 10 // a smaller file is not written anew
 	compactMore = 4        // times the live bytes: a larger file is
@@ -57,8 +60,11 @@ const LockTime = 15 * time.Second
 // Path returns where the daemon with a control socket keeps its journal: beside the socket.
 func Path(socket string) string { return socket + ".journal" }
 
+// DamagedPath returns where a damaged journal is kept.
+func DamagedPath(path string) string { return path + ".damaged" }
+
 // ErrLocked means that another process uses the journal.
-var ErrLocked = errors.New("another daemon, or the guardian of one that died, uses the journal; try again in some seconds")
+var ErrLocked = errors.New("another daemon uses the journal, or the guardian of one that died, which needs some seconds; stop the daemon, or try again then")
 
 // Open opens the journal at path, and creates it if there is none. It waits for its lock for
 // the given time at most. The lock is shared with every process that got LockFile.
@@ -134,7 +140,7 @@ func openFile(path string, flags int) (*os.File, error) {
 // load reads the values. The file stays in place, also if it is damaged: until rewrite replaces
 // it, it is the only one that lists the changes.
 func (s *Store) load() error {
-	aside := s.path + ".damaged"
+	aside := DamagedPath(s.path)
 	s.dropLink(aside)
 	f, err := openFile(s.path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,13 +150,14 @@ func (s *Store) load() error {
 		return err
 	}
 	defer f.Close()
-	s.damaged = s.read(f)
-	if errors.Is(s.damaged, ErrVersion) {
-		return s.damaged
+	damage := s.read(f)
+	if errors.Is(damage, ErrVersion) {
+		return damage
 	}
-	if s.damaged != nil {
+	if damage != nil {
+		s.damaged = fmt.Errorf("journal %s is damaged: %w. It is kept as %s", s.path, damage, aside)
 		maps.DeleteFunc(s.values, func(key string, _ json.RawMessage) bool { return isOrder(key) })
-		s.log.Error("journal is damaged; its changes are undone as far as they can be read", "error", s.damaged, "kept as", aside, "values kept", len(s.values))
+		s.log.Error("journal is damaged; its changes are undone as far as they can be read", "path", s.path, "error", damage, "kept_as", aside, "values_kept", len(s.values))
 		_ = os.Remove(aside)
 		if err := os.Link(s.path, aside); err != nil { // no reason to leave the changes in force
 			s.log.Error("damaged journal is not kept", "error", err)

@@ -29,7 +29,24 @@ const (
 // sets it.
 var startTime = 5 * time.Second
 
-// controlPID returns the pid of the control daemon on a pipe folder; zero: there is none.
+// noControlError means that there is no control daemon on a pipe folder. Any other error of
+// findControl means that it is not known whether there is one.
+type noControlError struct{ error }
+
+func (e noControlError) Unwrap() error { return e.error }
+
+// control returns the pid of the pool's control daemon; zero: there is none. An error means that
+// it is not known: the files of one that runs must not be removed.
+func (p *Pool) control() (int, error) {
+	pid, err := findControl(p.pipe())
+	if errors.As(err, new(noControlError)) {
+		return 0, nil
+	}
+	return pid, err
+}
+
+// controlPID returns the pid of the control daemon on a pipe folder; zero: there is none, or its
+// file cannot be read. It is for the default folder, where another user may have put anything.
 func controlPID(pipe string) int {
 	pid, err := findControl(pipe)
 	if err != nil {
@@ -44,21 +61,28 @@ func controlPID(pipe string) int {
 // clear its umask: then others may write the file.
 func findControl(pipe string) (int, error) {
 	text, err := safepath.ReadUntrusted(filepath.Join(pipe, controlProgram+".pid"), 32)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, noControlError{err}
+	}
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("find the MPS control daemon: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%s.pid has %q, which is no pid", controlProgram, text)
+		return 0, noControlError{fmt.Errorf("%s.pid has %q, which is no pid", controlProgram, text)}
 	}
 	// "pid (name) state ...": a zombie is not alive, and another program may have the pid.
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, fmt.Errorf("%s.pid names process %d: %w", controlProgram, pid, err)
+		err = fmt.Errorf("%s.pid names process %d: %w", controlProgram, pid, err)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			return 0, noControlError{err}
+		}
+		return 0, err
 	}
 	_, rest, _ := strings.Cut(string(stat), " ("+controlComm+") ")
 	if rest == "" || rest[0] == 'Z' || rest[0] == 'X' {
-		return 0, fmt.Errorf("%s.pid names process %d, which is not a living %s: %.60q", controlProgram, pid, controlComm, stat)
+		return 0, noControlError{fmt.Errorf("%s.pid names process %d, which is not a living %s: %.60q", controlProgram, pid, controlComm, stat)}
 	}
 	return pid, nil
 }
@@ -195,17 +219,20 @@ func (p *Pool) clients() ([]int, error) {
 
 // quit ends the control daemon and its servers. The pool's lock is held.
 func (p *Pool) quit() error {
-	pid := controlPID(p.pipe())
-	if pid == 0 {
-		return nil
-	}
-	if _, err := p.ask("quit"); err != nil && controlPID(p.pipe()) != 0 {
+	pid, err := p.control()
+	if err != nil || pid == 0 {
 		return err
 	}
-	for end := time.Now().Add(quitTime); controlPID(p.pipe()) != 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+	_, failed := p.ask("quit")
+	for end := time.Now().Add(quitTime); ; time.Sleep(5 * time.Millisecond) {
+		now, err := p.control()
+		switch {
+		case err == nil && now == 0:
+			return nil
+		case failed != nil:
+			return failed
+		case time.Now().After(end):
 			return fmt.Errorf("the MPS control daemon, process %d, was told to quit and is there after %v%s; see %s", pid, quitTime, p.logEnds(), p.log())
 		}
 	}
-	return nil
 }

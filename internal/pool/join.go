@@ -106,7 +106,11 @@ func ownServer(env []string) error {
 // makeRoom makes sure that the pool has room for a client beside those of some other
 // members, and a control daemon. The pool's lock is held.
 func (p *Pool) makeRoom(env []string, members int) error {
-	control, clients := controlPID(p.pipe()), 0
+	control, err := p.control()
+	if err != nil {
+		return err
+	}
+	clients := 0
 	if control != 0 {
 		all, err := p.clients()
 		if err != nil && !errors.Is(err, errNoPIDs) {

@@ -42,7 +42,7 @@ func Keep(dir string, release func(), log *slog.Logger) error {
 		k.warn(err)
 	}
 	for kept := 0; ; {
-		pid := controlPID(p.pipe())
+		pid, _ := p.control() // endUnused returns the error
 		if pid != 0 && pid != kept {
 			kept = pid
 			log.Info("pool is kept", "folder", dir, "control", pid)
@@ -111,7 +111,10 @@ func (k *keeper) watch(pid int) (gone bool) {
 	}
 	defer unix.Close(control)
 	for empty := time.Now(); time.Since(empty) < Linger; {
-		if exited(control, keepInterval) || controlPID(k.pipe()) != pid {
+		if exited(control, keepInterval) {
+			return true
+		}
+		if now, err := k.control(); err == nil && now != pid {
 			return true
 		}
 		used, err := k.used()
@@ -158,7 +161,11 @@ func (p *Pool) endUnused(release func()) (ended bool, err error) {
 		return false, err
 	}
 	defer lock.Close()
-	if controlPID(p.pipe()) != 0 {
+	control, err := p.control()
+	if err != nil {
+		return false, err
+	}
+	if control != 0 {
 		if used, err := p.usedLocked(); used || err != nil {
 			return false, err
 		}

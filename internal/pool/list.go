@@ -66,10 +66,11 @@ func List() (all []Status, err error) {
 			return err
 		}
 		defer lock.Close()
-		s := Status{Info: p.Info, Folder: p.dir, Control: controlPID(p.pipe())}
-		if s.Control == 0 {
-			return nil
+		control, err := p.control()
+		if err != nil || control == 0 {
+			return err
 		}
+		s := Status{Info: p.Info, Folder: p.dir, Control: control}
 		var failed [3]error
 		s.Members, failed[0] = p.members()
 		s.Servers, failed[1] = p.servers()
@@ -83,8 +84,8 @@ func List() (all []Status, err error) {
 // EndUnused ends the pools of this user that have no member, and returns how many.
 func EndUnused() (ended int, err error) {
 	err = each(func(p *Pool) error {
-		if controlPID(p.pipe()) == 0 {
-			return nil
+		if control, err := p.control(); err != nil || control == 0 {
+			return err
 		}
 		done, err := p.endUnused(func() {})
 		if done {

@@ -58,6 +58,51 @@ func mustStat(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
+// TestControlDaemonThatCannotBeSeen checks that a pool whose control daemon's file cannot be read
+// does not count as one without a control daemon: the files of the daemon, which runs, are left
+// alone, and the pool is as before when the file can be read again.
+func TestControlDaemonThatCannotBeSeen(t *testing.T) {
+	b := newTestbed(t)
+	first := b.start(1)
+	control, pipe := b.control(), filepath.Join(b.folder(), "pipe")
+	file := filepath.Join(pipe, controlProgram+".pid")
+	before, err := os.ReadDir(pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A pipe in its place cannot be read, even by root.
+	if err := errors.Join(os.Rename(file, filepath.Join(b.dir, "pid")), syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	second := b.start(1)
+	_ = second.end() // it has failed
+	if second.says != "" || !strings.Contains(second.errs.String(), "not a plain file") {
+		t.Errorf("a joiner: got %q, %q; want an error", second.says, second.errs)
+	}
+	if all, err := List(); err == nil {
+		t.Errorf("list: got %+v, want an error", all)
+	}
+	if n, err := EndUnused(); n != 0 || err == nil {
+		t.Errorf("end unused pools: got %d, %v; want an error", n, err)
+	}
+	if after, err := os.ReadDir(pipe); err != nil || len(after) != len(before) {
+		t.Errorf("files of the control daemon: got %v, %v; want %v", after, err, before)
+	}
+	if !b.kept() {
+		t.Error("the pool has no keeper any more")
+	}
+	if err := os.Rename(filepath.Join(b.dir, "pid"), file); err != nil {
+		t.Fatal(err)
+	}
+	if b.control() != control {
+		t.Errorf("control daemon: got %d, want %d", b.control(), control)
+	}
+	if err := first.end(); err != nil {
+		t.Errorf("%v: %s", err, first.errs)
+	}
+	b.wait("the end of the pool", b.ended)
+}
+
 // TestControlDaemonDies checks that the next member gets a new control daemon, in a folder
 // with the files of the old one.
 func TestControlDaemonDies(t *testing.T) {

@@ -98,6 +98,7 @@ type Entry struct {
 	Estimated bool
 	Paused    bool
 
+	Pod   string   // of the process: see api.Process.Owner; empty: it is in none
 	Text  string   // the policy of a decision or a state; the name of a note. Constants, or shared
 	Words *Details // of orders and notes
 }
@@ -106,10 +107,12 @@ type Entry struct {
 type Details struct {
 	Order api.Order
 	Note  string
-	// UID is the user that the order affects besides the one that gave it; AffectsAll says
-	// that it affects all.
+	// UID is the user that the order affects besides the one that gave it, and Pod the pod if the
+	// affected process is in one; AffectsAll says that it affects all.
 	UID        uint32
+	Pod        string
 	AffectsAll bool
+	ByPod      string // the pod of the caller that gave the order; empty: it is in none
 }
 
 // What is what a state entry is about.

@@ -13,11 +13,12 @@ import (
 // arrivals are connections that were accepted, and whose callers are not identified yet. The
 // kernel has one queue for all callers of a socket, so a process that connects without end
 // would keep every other waiting behind thousands of its connections, each of which takes long
-// to identify and to refuse. So connections are accepted at once and wait here. Users have their
+// to identify and to refuse. So connections are accepted at once and wait here. Accounts have their
 // turns one after the other, and so have the processes of each. A process that was refused is
 // refused for a moment without being identified again.
 type arrivals struct {
-	most int // connections that wait, in all; of one process half as many
+	most    int // connections that wait, in all; of one process half as many
+	account func(uid uint32) uint32
 
 	mu      sync.Mutex
 	of      map[sender]*arrival
@@ -28,15 +29,15 @@ type arrivals struct {
 	changed chan struct{} // something waits, or failed, or ended
 }
 
-// sender is the process that connected, as the kernel has it.
+// sender is the process that connected, as the kernel has it, and the account of its user.
 type sender struct {
-	pid int // zero: unknown
-	uid uint32
+	pid     int // zero: unknown
+	account uint32
 }
 
-// userArrivals are the connections of a user's processes that wait.
+// userArrivals are the connections of an account's processes that wait.
 type userArrivals struct {
-	uid     uint32
+	account uint32
 	order   []sender // the processes, the next one first
 	waiting int
 }
@@ -52,8 +53,9 @@ const (
 	maxRefused  = 1024 // processes that are remembered because they were refused
 )
 
-func newArrivals(most int) *arrivals {
-	return &arrivals{most: max(2, most), of: map[sender]*arrival{}, changed: make(chan struct{}, 1)}
+// newArrivals returns arrivals without connections; account returns the user that a uid counts for.
+func newArrivals(most int, account func(uid uint32) uint32) *arrivals {
+	return &arrivals{most: max(2, most), account: account, of: map[sender]*arrival{}, changed: make(chan struct{}, 1)}
 }
 
 // accept accepts connections of a socket until that is closed. If there are no descriptors
@@ -73,32 +75,32 @@ func (a *arrivals) accept(socket *os.File) {
 			a.fail(os.NewSyscallError("accept", failed))
 			time.Sleep(20 * time.Millisecond)
 		default:
-			a.put(senderOf(conn), conn, time.Now())
+			a.put(a.senderOf(conn), conn, time.Now())
 		}
 	}
 }
 
-func senderOf(conn int) sender {
+func (a *arrivals) senderOf(conn int) sender {
 	peer, err := unix.GetsockoptUcred(conn, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return sender{uid: noUser}
+		return sender{account: noUser}
 	}
-	return sender{int(peer.Pid), peer.Uid}
+	return sender{int(peer.Pid), a.account(peer.Uid)}
 }
 
-// user returns the user of a process, which has connections that wait or will have. a.mu is held.
+// user returns the account of a process, which has connections that wait or will have. a.mu is held.
 func (a *arrivals) user(of sender) *userArrivals {
 	for _, u := range a.users {
-		if u.uid == of.uid {
+		if u.account == of.account {
 			return u
 		}
 	}
-	u := &userArrivals{uid: of.uid}
+	u := &userArrivals{account: of.account}
 	a.users = append(a.users, u)
 	return u
 }
 
-// put lets a connection of a process wait, or closes it. If too many wait, one of the user that
+// put lets a connection of a process wait, or closes it. If too many wait, one of the account that
 // has most is closed: the last one of its process that has most, or of its last such process.
 func (a *arrivals) put(from sender, conn int, now time.Time) {
 	a.mu.Lock()
@@ -142,7 +144,7 @@ func (a *arrivals) drop(from sender, n int) {
 	}
 }
 
-// leave counts n connections of a process as no longer waiting. If it has no others, its user
+// leave counts n connections of a process as no longer waiting. If it has no others, its account
 // and it have no turn any more. a.mu is held, and the connections are still listed.
 func (a *arrivals) leave(from sender, n int) {
 	if n == 0 {
@@ -166,7 +168,7 @@ func (a *arrivals) forget(from sender) {
 }
 
 // next waits for a connection and returns it: the oldest of the process whose turn it is, of the
-// user whose turn it is.
+// account whose turn it is.
 func (a *arrivals) next() (from sender, c net.Conn, err error) {
 	for {
 		from, conn, err := a.take()

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ func arrive(t *testing.T, a *arrivals, pid int, now time.Time) (other int) {
 	t.Helper()
 	from := sender{pid: pid}
 	if pid > 100 {
-		from.uid = uint32(pid)
+		from.account = uint32(pid)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -25,6 +26,9 @@ func arrive(t *testing.T, a *arrivals, pid int, now time.Time) (other int) {
 	a.put(from, fds[0], now)
 	return fds[1]
 }
+
+// eachItsOwn is for users without subordinate uids.
+func eachItsOwn(uid uint32) uint32 { return uid }
 
 // open counts the ends of connections whose other end is open.
 func open(ends []int) (n int) {
@@ -49,7 +53,7 @@ func nextPID(t *testing.T, a *arrivals) int {
 // TestProcessesConnectInTurn: a process that has many connections waiting does not delay the
 // connection of another.
 func TestProcessesConnectInTurn(t *testing.T) {
-	a, now := newArrivals(1000), time.Now()
+	a, now := newArrivals(1000, eachItsOwn), time.Now()
 	for range 100 {
 		arrive(t, a, 1, now)
 	}
@@ -69,7 +73,7 @@ func TestProcessesConnectInTurn(t *testing.T) {
 // TestUsersConnectInTurn: a user that has many processes does not delay the connection of another
 // user, and if too many wait, the newest of its processes loses its connection.
 func TestUsersConnectInTurn(t *testing.T) {
-	a, now := newArrivals(20), time.Now()
+	a, now := newArrivals(20, eachItsOwn), time.Now()
 	var many []int
 	for pid := range 25 {
 		many = append(many, arrive(t, a, 1+pid, now))
@@ -94,7 +98,7 @@ func TestUsersConnectInTurn(t *testing.T) {
 
 // TestArrivalsAreBounded: if too many wait, those of the process with most are closed.
 func TestArrivalsAreBounded(t *testing.T) {
-	a, now := newArrivals(20), time.Now()
+	a, now := newArrivals(20, eachItsOwn), time.Now()
 	var first, others []int
 	for range 50 {
 		first = append(first, arrive(t, a, 1, now))
@@ -117,7 +121,7 @@ func TestArrivalsAreBounded(t *testing.T) {
 // TestRefusedProcess: of a process that was refused, the connections that wait are closed, and
 // those that come in the next moment. Afterwards it is heard again.
 func TestRefusedProcess(t *testing.T) {
-	a, now := newArrivals(100), time.Now()
+	a, now := newArrivals(100, eachItsOwn), time.Now()
 	ends := []int{arrive(t, a, 1, now), arrive(t, a, 1, now), arrive(t, a, 2, now)}
 	a.refuse(sender{pid: 1}, now)
 	ends = append(ends, arrive(t, a, 1, now.Add(refusalTime/2)))
@@ -138,7 +142,7 @@ func TestRefusedProcess(t *testing.T) {
 
 // TestArrivalsEnd: an error of accepting is reported once, and the end every time.
 func TestArrivalsEnd(t *testing.T) {
-	a := newArrivals(10)
+	a := newArrivals(10, eachItsOwn)
 	a.fail(unix.EMFILE)
 	if _, _, err := a.next(); !errors.Is(err, unix.EMFILE) {
 		t.Errorf("got %v, want EMFILE", err)
@@ -152,4 +156,52 @@ func TestArrivalsEnd(t *testing.T) {
 	if end := arrive(t, a, 1, time.Now()); open([]int{end}) != 0 {
 		t.Error("a connection that came after the end is open")
 	}
+}
+
+// TestSubordinateUidsConnectInTurn: connections of 100 subordinate uids of one user delay that of
+// another user by one turn.
+func TestSubordinateUidsConnectInTurn(t *testing.T) {
+	dir := t.TempDir()
+	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	file, err := socket.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := uint32(0) // of the next connection: the kernel's is always ours
+	a := newArrivals(1000, func(uint32) uint32 {
+		if uid++; uid <= 100 {
+			return 1000
+		}
+		return uid
+	})
+	ended := make(chan struct{})
+	go func() { a.accept(file); close(ended) }()
+	for range 101 {
+		c, err := net.Dial("unix", filepath.Join(dir, "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	for waiting := 0; waiting < 101; time.Sleep(time.Millisecond) {
+		a.mu.Lock()
+		waiting = a.waiting
+		a.mu.Unlock()
+	}
+	for i, want := range []uint32{1000, 101, 1000} {
+		from, c, err := a.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if from.account != want {
+			t.Errorf("turn %d: got account %d, want %d", i, from.account, want)
+		}
+	}
+	file.Close()
+	<-ended
 }

@@ -61,7 +61,7 @@ func (s *Server) audit(c caller, r request, did outcome, err error) {
 		return
 	}
 	order := orderOf(c, r, did, skipped, status, err)
-	s.node.Record().Order(r.pid, order, record.Details{UID: did.uid, AffectsAll: did.all && err == nil})
+	s.node.Record().Order(r.pid, order, record.Details{UID: did.uid, Pod: did.pod, ByPod: c.pod, AffectsAll: did.all && err == nil})
 	attrs := []any{"order", r.op.String()}
 	if c.local {
 		attrs = append(attrs, "uid", c.uid, "pid", c.pid, "command", order.Command)

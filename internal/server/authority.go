@@ -24,6 +24,7 @@ func (s *Server) answer(c *connection, r request) (a reply) {
 		err = s.budgets.take(context.Background(), by, operations[r.op].cost)
 	}
 	if err == nil {
+		c.replyRead() // the last one, or there were no further request
 		a, did, err = s.carryOut(c, by, r)
 	}
 	if err != nil {
@@ -34,13 +35,14 @@ func (s *Server) answer(c *connection, r request) (a reply) {
 		}
 	}
 	s.audit(by, r, did, err)
-	return a
+	return s.countUnread(c, by, a)
 }
 
 // outcome says for the audit what an order changed.
 type outcome struct {
 	from, to string
 	uid      uint32 // the user that it affects; noUser: none but the caller
+	pod      string // of the process that it affects; empty: none
 	all      bool   // it affects every user
 }
 
@@ -97,17 +99,18 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 	return jsonReply(http.StatusOK, v), did, nil
 }
 
-// owns reports whether the caller may see and change what a user runs outside of pods.
-func (c caller) owns(uid uint32) bool { return c.all || c.pod == "" && c.uid == uid }
-
-// ownsProcess reports whether the caller may see and change a process. In a pod it is the pod
-// that counts, and not the user: pods share users, with each other and with the machine.
-func (c caller) ownsProcess(p *api.Process) bool {
-	if c.pod != "" || p.Owner != "" {
-		return c.all || c.pod == p.Owner
+// owns reports whether the caller may see and change what a user runs in a pod, or outside of pods
+// if pod is empty. In a pod it is the pod that counts, and not the user: pods share users, with each
+// other and with the machine.
+func (c caller) owns(uid uint32, pod string) bool {
+	if c.pod != "" || pod != "" {
+		return c.all || c.pod == pod
 	}
-	return c.owns(p.UID)
+	return c.all || c.uid == uid && uid != noUser
 }
+
+// ownsProcess reports whether the caller may see and change a process.
+func (c caller) ownsProcess(p *api.Process) bool { return c.owns(p.UID, p.Owner) }
 
 // visible returns the part of p that the caller may see. Of another user's process that
 // is the pid, the user, the queues and the attributes that are public.
@@ -183,10 +186,10 @@ func (s *Server) change(c caller, r request) (v any, did outcome, err error) {
 	if err != nil {
 		return nil, did, err
 	}
-	did.uid = before.UID
+	did.uid, did.pod = before.UID, before.Owner
 	if before.PID != 0 {
 		var old attr.Values // the same attributes, also where they are the default
-		for _, id := range r.values.IDs() {
+		for _, id := range r.values.Changes() {
 			old.Set(id, before.Attrs.Int(id))
 		}
 		did.from = old.String()
@@ -243,6 +246,9 @@ func describePolicy(p api.Policy) string {
 	text := p.Spec()
 	if p.Device != "" {
 		text += " on device " + p.Device
+	}
+	for _, own := range p.Devices {
+		text += ", " + describePolicy(own)
 	}
 	return text
 }

@@ -24,12 +24,20 @@ type connection struct {
 	mu     sync.Mutex
 	uses   int    // by the front end, and by a run or page; it stays zero once it is
 	leave  func() // called once, when uses becomes zero; nil: nothing
+	unread func() // called once, when the last reply is read; nil: nothing
+	gone   bool   // the front end has closed it
 }
 
 // Close ends the front end's use of the connection.
 func (c *connection) Close() error {
 	err := c.Conn.Close()
-	c.closed.Do(c.release)
+	c.closed.Do(func() {
+		c.mu.Lock()
+		c.gone = true
+		c.mu.Unlock()
+		c.replyRead()
+		c.release()
+	})
 	return err
 }
 
@@ -186,7 +194,7 @@ type localListener struct {
 
 func (s *Server) newLocalListener(l *net.UnixListener) (*localListener, error) {
 	socket, err := l.File()
-	return &localListener{Listener: l, socket: socket, s: s, arrivals: newArrivals(s.admission.share.All / 2)}, err
+	return &localListener{Listener: l, socket: socket, s: s, arrivals: newArrivals(s.admission.share.All/2, s.accounts.of)}, err
 }
 
 func (d *localListener) Accept() (net.Conn, error) {

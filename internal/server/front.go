@@ -36,7 +36,7 @@ func RunFrontEnd(log *slog.Logger) error {
 		return err
 	}
 	w := &wire{conn: conn, waiting: map[uint64]chan reply{}}
-	f := frontEnd{log: log, ask: w.ask}
+	f := frontEnd{log: log, ask: w.ask, written: w.written}
 	srv := f.server(context.Background())
 	gone := make(chan error, 1)
 	go func() { gone <- w.readReplies() }()
@@ -162,6 +162,13 @@ func (w *wire) ask(c net.Conn, r request) reply {
 		return errorReply(errDaemonGone)
 	}
 	return a
+}
+
+// written reports to the daemon that a reply was written.
+func (w *wire) written(c net.Conn) {
+	if p, ok := c.(*passedConn); ok {
+		_ = w.send(p.id, request{op: opWritten}) // or the daemon is gone
+	}
 }
 
 func (w *wire) send(id uint64, r request) error {

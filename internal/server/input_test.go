@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -45,7 +46,7 @@ func (mute) BeginRun(Caller, api.Run) (started api.RunStarted, end func(), err e
 
 // routesOf returns the front end of a server in the same process.
 func routesOf(s *Server) http.Handler {
-	f := frontEnd{log: s.log, ask: s.ask}
+	f := frontEnd{log: s.log, ask: s.ask, written: func(net.Conn) {}}
 	return f.routes()
 }
 

@@ -82,12 +82,12 @@ func (s *Server) readRecord(by caller, q recordQuery) reply {
 	return reply{status: http.StatusOK, body: append(body, '\n')}
 }
 
-// query returns the query of a caller. Requests of other users' processes are not shown, as
-// in the list of processes.
+// query returns the query of a caller. Requests of other users' processes, and of pods, are not
+// shown, as in the list of processes.
 func (c caller) query(q recordQuery) record.Query {
 	return record.Query{
 		After: q.after, Kinds: q.kinds, Limit: q.limit, Last: q.last,
-		Visible: func(e *record.Entry) bool { return e.Kind != record.Request || c.owns(e.UID) },
+		Visible: func(e *record.Entry) bool { return e.Kind != record.Request || c.owns(e.UID, e.Pod) },
 	}
 }
 
@@ -97,13 +97,16 @@ func (c caller) query(q recordQuery) record.Query {
 func (c caller) hides(e *record.Entry) bool {
 	switch {
 	case e.Kind == record.State:
-		return !c.owns(e.UID)
+		return !c.owns(e.UID, e.Pod)
 	case e.Kind != record.Order:
 		return false
 	}
 	d := e.Words
-	by := d.Order.UID
-	return !(c.all || d.AffectsAll || d.UID != noUser && c.uid == d.UID || by != nil && *by == int64(c.uid) && c.uid != noUser)
+	by := uint32(noUser)
+	if d.Order.UID != nil {
+		by = uint32(*d.Order.UID)
+	}
+	return !(d.AffectsAll || c.owns(d.UID, d.Pod) || c.owns(by, d.ByPod))
 }
 
 // streamHeader begins the response to a stream, which has no end of its own.

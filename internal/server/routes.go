@@ -34,7 +34,9 @@ const (
 type frontEnd struct {
 	// ask passes a request of a connection on and returns the reply.
 	ask func(net.Conn, request) reply
-	log *slog.Logger
+	// written reports that a reply that counts as unread was written.
+	written func(net.Conn)
+	log     *slog.Logger
 }
 
 type connKey struct{}
@@ -112,6 +114,9 @@ func (f *frontEnd) answer(w http.ResponseWriter, r *http.Request, read parse) {
 	a := f.ask(conn, req)
 	if !a.held {
 		a.write(w)
+		if a.counts() {
+			f.written(conn)
+		}
 		return
 	}
 	if own, _, err := http.NewResponseController(w).Hijack(); err == nil {

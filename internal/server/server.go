@@ -127,6 +127,7 @@ type Server struct {
 	budgets      *buckets
 	auditor      auditor
 	streams      streams
+	unread       unread
 	pods         podAccounts
 	containersOf func(c net.Conn, pid int) (string, bool)
 	silence      time.Duration // of a front end, before it is killed
@@ -146,7 +147,7 @@ func New(node Node, cfg Config) *Server {
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
 		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
 		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
-		streams: streams{open: map[streamKey]int{}}, silence: silenceTime, containersOf: containersOf,
+		streams: streams{open: map[streamKey]int{}}, unread: unread{of: map[uint32]int{}}, silence: silenceTime, containersOf: containersOf,
 	}
 	s.over, s.end = context.WithCancel(context.Background())
 	if s.log == nil {
@@ -297,7 +298,7 @@ func (s *Server) Serve(ctx context.Context) error {
 
 // serveHere parses requests in this process until ctx is done.
 func (s *Server) serveHere(ctx context.Context) error {
-	front := frontEnd{log: s.log, ask: s.ask}
+	front := frontEnd{log: s.log, ask: s.ask, written: func(c net.Conn) { c.(*connection).replyRead() }}
 	srv := front.server(ctx)
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {

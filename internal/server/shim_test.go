@@ -87,7 +87,7 @@ func TestShim(t *testing.T) {
 	if status != http.StatusSwitchingProtocols || len(fds) != 3 {
 		t.Fatalf("answered %d with %d descriptors", status, len(fds))
 	}
-	for _, headers := range []string{"", "Giveway-Abi: 3\r\n", "Giveway-Abi: " + strings.Repeat("1", 5000) + "\r\n"} {
+	for _, headers := range []string{"", fmt.Sprintf("Giveway-Abi: %d\r\n", pageabi.Version+1), "Giveway-Abi: " + strings.Repeat("1", 5000) + "\r\n"} {
 		if _, status, fds := visit(t, "unix", socket, headers); status != http.StatusConflict || fds != nil {
 			t.Errorf("%.20q: got answered %d with %v", headers, status, fds)
 		}

@@ -44,7 +44,7 @@ const (
 // behind. The folder is to be closed after the listener.
 func listenUnix(path string, umask int, locked bool) (*net.UnixListener, *socketFolder, error) {
 	if len(path) > maxSocketPath {
-		return nil, nil, fmt.Errorf("the path has %d bytes; the kernel allows %d", len(path), maxSocketPath)
+		return nil, nil, fmt.Errorf("the path has %d bytes, and the kernel allows %d: choose a shorter one", len(path), maxSocketPath)
 	}
 	folder, err := safepath.OpenFolder(filepath.Dir(path))
 	if err != nil {
@@ -52,6 +52,10 @@ func listenUnix(path string, umask int, locked bool) (*net.UnixListener, *socket
 	}
 	at := folder.At(filepath.Base(path))
 	p := &socketFolder{folder: folder}
+	if err := onlySocket(at); err != nil { // before a file is made beside it
+		p.close()
+		return nil, nil, err
+	}
 	if locked {
 		if p.lock, err = lockFile(at + ".lock"); err != nil {
 			folder.Close()
@@ -111,8 +115,8 @@ func lockFile(path string) (*os.File, error) {
 	return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 }
 
-// removeStale removes a socket on which no daemon answers.
-func removeStale(path string) error {
+// onlySocket returns an error if there is a file that is not a socket.
+func onlySocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -121,6 +125,14 @@ func removeStale(path string) error {
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
 		return errors.New("a file that is not a socket is in its place: remove it, or use another path")
+	}
+	return nil
+}
+
+// removeStale removes a socket on which no daemon answers.
+func removeStale(path string) error {
+	if err := onlySocket(path); err != nil {
+		return err
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	switch {

@@ -75,6 +75,19 @@ func TestFolderOfTheSocket(t *testing.T) {
 	}
 }
 
+// TestPlainFileInPlaceOfTheSocket: it is left alone, and no lock is made beside it.
+func TestPlainFileInPlaceOfTheSocket(t *testing.T) {
+	f := &files{t, t.TempDir()}
+	f.check(os.WriteFile(f.at("passwd"), []byte("root"), 0o600))
+	err := newServer(newFake(), server.Config{Socket: f.at("passwd")}).Listen()
+	if err == nil || !strings.Contains(err.Error(), "a file that is not a socket is in its place") {
+		t.Errorf("got %v", err)
+	}
+	if all, err := os.ReadDir(f.dir); err != nil || len(all) != 1 {
+		t.Errorf("got files %v, %v, want the plain file alone", all, err)
+	}
+}
+
 // files makes folders and links for a test.
 type files struct {
 	*testing.T

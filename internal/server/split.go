@@ -264,6 +264,10 @@ func (b *frontEndProcess) readRequests(child *child) error {
 			b.closed(id)
 			continue
 		}
+		if r.op == opWritten {
+			b.written(id)
+			continue
+		}
 		c, err := b.begin(id)
 		if err != nil {
 			return err
@@ -311,6 +315,16 @@ func (b *frontEndProcess) closed(id uint64) {
 	if c := b.conns[id]; c != nil {
 		c.Close()
 		delete(b.conns, id)
+	}
+}
+
+// written notes that the front end has written a reply.
+func (b *frontEndProcess) written(id uint64) {
+	b.mu.Lock()
+	c := b.conns[id]
+	b.mu.Unlock()
+	if c != nil {
+		c.replyRead()
 	}
 }
 

@@ -136,3 +136,27 @@ func TestInputsAreForRoot(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordOfPodsIsHidden: a user outside of pods has the uid of a process in a pod. It does not see the
+// requests of that process, nor details of its states, nor of orders by or for it.
+func TestRecordOfPodsIsHidden(t *testing.T) {
+	const uid = 1000
+	user := caller{peer: peer{local: true, uid: uid}}
+	by := int64(uid)
+	for _, pod := range []string{"", "2f1b7a04"} {
+		inPod := pod != ""
+		request := record.Entry{Kind: record.Request, UID: uid, Pod: pod}
+		if user.query(recordQuery{}).Visible(&request) == inPod {
+			t.Errorf("pod %q: the request is visible: %v", pod, !inPod)
+		}
+		for name, e := range map[string]record.Entry{
+			"state":     {Kind: record.State, UID: uid, Pod: pod},
+			"order for": {Kind: record.Order, Words: &record.Details{UID: uid, Pod: pod}},
+			"order by":  {Kind: record.Order, Words: &record.Details{UID: noUser, ByPod: pod, Order: api.Order{UID: &by}}},
+		} {
+			if user.hides(&e) != inPod || (caller{all: true}).hides(&e) {
+				t.Errorf("pod %q, %s: hidden from the user %v, from root %v", pod, name, user.hides(&e), caller{all: true}.hides(&e))
+			}
+		}
+	}
+}

@@ -20,7 +20,8 @@ import (
 // its length in four bytes and its content; numbers are little-endian.
 //
 //	front end to daemon: connection (8), operation (1), and for a request its fields, each
-//	                     always present; operation 0: the connection is closed
+//	                     always present; operation 0: the connection is closed; operation
+//	                     255: the reply, if it is larger than smallReply, was written
 //	daemon to front end: connection (8), status (2), flags (1), body
 //
 // No connection has the number pingID. A message of the daemon with it is a ping, which the
@@ -33,7 +34,8 @@ const (
 	maxMessage = 96 << 10 // from a front end: a body of maxBody, and the other fields
 	maxReply   = 64 << 20
 
-	opClosed operation = 0
+	opClosed  operation = 0
+	opWritten operation = 255
 )
 
 // Bits of the flags.
@@ -51,20 +53,26 @@ const (
 	flagHeld
 )
 
+// wireCleared is a bit of the number of an attribute that is cleared.
+const wireCleared attr.ID = 0x80
+
 // appendRequest appends a request of a connection to a message.
 func appendRequest(b []byte, id uint64, r request) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, id)
 	b = append(b, byte(r.op))
-	if r.op == opClosed {
+	if r.op == opClosed || r.op == opWritten {
 		return b
 	}
 	b = le.AppendUint32(b, uint32(r.pid))
 	b = append(b, r.token[:]...)
-	ids := r.values.IDs()
+	ids := r.values.Changes()
 	b = append(b, byte(len(ids)))
 	for _, id := range ids {
-		v, _ := r.values.Get(id)
+		v, given := r.values.Get(id)
+		if !given {
+			id |= wireCleared
+		}
 		b = append(b, byte(id))
 		b = le.AppendUint64(b, uint64(v))
 	}
@@ -149,11 +157,15 @@ func (f *fields) values() (v attr.Values) {
 	known := attr.IDs(0)
 	for range f.byte() {
 		id, value := attr.ID(f.byte()), int64(f.uint64())
-		if f.bad || !slices.Contains(known, id) || v.Has(id) {
+		cleared := id&wireCleared != 0
+		id &^= wireCleared
+		if f.bad || !slices.Contains(known, id) || slices.Contains(v.Changes(), id) || cleared && value != 0 {
 			f.bad = true
 			return attr.Values{}
 		}
-		v.Set(id, value)
+		if v.Set(id, value); cleared {
+			v.Clear(id)
+		}
 	}
 	return v
 }
@@ -181,7 +193,7 @@ func (f *fields) policy() (p api.Policy) {
 func parseRequest(message []byte) (id uint64, r request, err error) {
 	f := fields{rest: message}
 	id, r.op = f.uint64(), operation(f.byte())
-	if r.op != opClosed {
+	if r.op != opClosed && r.op != opWritten {
 		f.request(&r)
 	}
 	if f.bad || len(f.rest) > 0 {

@@ -37,7 +37,7 @@ func TestWire(t *testing.T) {
 			t.Fatalf("this test does not fill the field %s", v.Type().Field(i).Name)
 		}
 	}
-	for _, want := range []request{fullRequest(), {op: opStatus}, {op: opClosed}, {op: opHint, pid: 1, values: attr.Must("priority=-3")}} {
+	for _, want := range []request{fullRequest(), {op: opStatus}, {op: opClosed}, {op: opWritten}, {op: opHint, pid: 1, values: attr.Must("priority=-3")}} {
 		message := appendRequest(nil, 1<<40+3, want)
 		id, got, err := parseRequest(message)
 		if err != nil || id != 1<<40+3 || !reflect.DeepEqual(got, want) {
@@ -78,7 +78,7 @@ func FuzzWire(f *testing.F) {
 		if err != nil || again != id || !reflect.DeepEqual(r, same) {
 			t.Fatalf("%+v is not the same after sending it: %+v, %v", r, same, err)
 		}
-		if r.op == opClosed || r.check() != nil {
+		if r.op == opClosed || r.op == opWritten || r.check() != nil {
 			return
 		}
 		if a := s.answer(&connection{peer: peer{local: true, uid: 1000}}, r); a.status >= 500 {

@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
+)
+
+// orderOwner is what limits on processes and orders count for: a user with its subordinate uids, or a
+// pod.
+type orderOwner struct {
+	account uint32
+	pod     string
+	all     bool // callers that may do everything: they have no limit
+}
+
+// administrator owns what only callers that may do everything can order.
+var administrator = orderOwner{all: true}
+
+// ownerOf returns the owner of a caller's orders.
+func ownerOf(by server.Caller) orderOwner {
+	switch {
+	case by.All:
+		return administrator
+	case by.Pod != "":
+		return orderOwner{pod: by.Pod}
+	}
+	return orderOwner{account: by.Account}
+}
+
+// processOwner returns the owner of a process. One that belongs to root counts for its starter:
+// see adminSettingsOf. It may read files, and so is called without d.mu.
+func (d *Daemon) processOwner(info *proc.Process) orderOwner {
+	if pod := d.podOf(info.Containers); pod != "" {
+		return orderOwner{pod: pod}
+	}
+	return orderOwner{account: d.account(cmp.Or(info.UID, info.Starter))}
+}
+
+// orderShare divides the bytes of the journal that are for orders among owners. The rest of
+// journal.MaxOrders is for containers and for orders of the administrator.
+var orderShare = server.Share{All: journal.MaxOrders * 3 / 4, Each: journal.MaxOrders / 4}
+
+// keptValue is a value of the journal, and whose it is.
+type keptValue struct {
+	orderOwner
+	value any
+}
+
+// keeper writes what orders have led to to the journal: only what has changed, and of each owner
+// no more than its share. Daemon.keeping guards it.
+type keeper struct {
+	written map[string]written
+	bytes   map[orderOwner]int
+	limited int // bytes of all owners that have a limit
+}
+
+// written is a value as the journal has it. Of one that an earlier daemon wrote only the key is
+// known.
+type written struct {
+	keptValue
+	bytes int
+}
+
+// load notes which keys the journal has.
+func (k *keeper) load(j *journal.Store) {
+	k.written, k.bytes = make(map[string]written), make(map[orderOwner]int)
+	for _, prefix := range []string{keptProcesses, keptTrees, keptRuns, keptPolicies} {
+		for _, key := range j.Keys(prefix) {
+			k.written[key] = written{}
+		}
+	}
+}
+
+// replace makes the journal have these values and no others. It returns the first error.
+func (k *keeper) replace(j *journal.Store, all map[string]keptValue) (failed error) {
+	for _, key := range slices.Sorted(maps.Keys(k.written)) {
+		if _, ok := all[key]; ok {
+			continue
+		}
+		err := j.Delete(key)
+		if failed = cmp.Or(failed, err); err == nil {
+			k.note(key, written{})
+			delete(k.written, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		failed = cmp.Or(failed, k.put(j, key, all[key]))
+	}
+	return failed
+}
+
+// put writes a value if it has changed.
+func (k *keeper) put(j *journal.Store, key string, v keptValue) error {
+	old := k.written[key]
+	if old.orderOwner == v.orderOwner && sameKept(old.value, v.value) {
+		return nil
+	}
+	text, err := json.Marshal(v.value)
+	if err != nil {
+		return err
+	}
+	n := len(key) + len(text)
+	others, mine := k.limited, k.bytes[v.orderOwner]
+	if !old.all {
+		others -= old.bytes
+	}
+	if old.orderOwner == v.orderOwner {
+		mine -= old.bytes
+	}
+	if !v.all && !orderShare.Allows(mine+n-1, others+n-1) {
+		return fmt.Errorf("write %s to the journal: orders of one user have %d bytes there, and no more fit in its share", key, mine)
+	}
+	if err := j.Put(key, json.RawMessage(text)); err != nil {
+		return err
+	}
+	k.note(key, written{v, n})
+	return nil
+}
+
+// note notes what the journal has for a key.
+func (k *keeper) note(key string, now written) {
+	for _, w := range []struct {
+		of    orderOwner
+		bytes int
+	}{{k.written[key].orderOwner, -k.written[key].bytes}, {now.orderOwner, now.bytes}} {
+		if k.bytes[w.of] += w.bytes; k.bytes[w.of] == 0 {
+			delete(k.bytes, w.of)
+		}
+		if !w.of.all {
+			k.limited += w.bytes
+		}
+	}
+	k.written[key] = now
+}
+
+// sameKept reports whether two values of the journal are the same. Policies, of which there are few,
+// cannot be compared and so are never the same.
+func sameKept(a, b any) bool {
+	if _, policy := b.(keptPolicy); policy {
+		return false
+	}
+	return a == b
+}

@@ -1,0 +1,79 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
+)
+
+// TestOrdersOfOneUserLeaveRoomForOthers: alice gives attributes to 16,000 processes that then use no
+// device any more. The daemon remembers a limited number of them, and the order of bob is journaled.
+func TestOrdersOfOneUserLeaveRoomForOthers(t *testing.T) {
+	dir := journalDir(t)
+	s, b := newSlowProc(), newFakeBackend(dir)
+	d := newTestDaemon(b)
+	d.procs, d.cfg.Journal = s, openJournal(dir)
+	defer runDaemon(t, d)()
+	for i := range 16_000 {
+		p := s.add(proc.Process{PID: 100_000 + i, Start: uint64(i + 1), UID: alice, GID: alice, Parent: 1})
+		q := d.lockProcess(p)
+		d.give(q, given("class=batch weight=3 priority=-5 nice=5 share=10% slo=10ms deadline=20ms late-entry=on predict=true stream-classes=true").Values)
+		d.forget(q)
+		d.mu.Unlock()
+		if i%4000 == 0 {
+			d.keepAll()
+		}
+	}
+	d.keepAll()
+	bobs := s.add(proc.Process{PID: 20_000, Start: 1, UID: bob, GID: bob, Parent: 1})
+	b.mustOffer(t, bobs)
+	if _, err := d.Change(of(bob), bobs.PID, given("class=batch")); err != nil {
+		t.Fatal(err)
+	}
+	var kept keptProcess
+	if !d.cfg.Journal.Get(idKey(keptProcesses, bobs.ID()), &kept) {
+		t.Error("the order of bob is not in the journal")
+	}
+	d.sweep()
+	if got := len(d.allProcesses()); got != maxRemembered+1 {
+		t.Errorf("got %d processes, want %d of alice and 1 of bob", got, maxRemembered)
+	}
+	d.keepAll()
+	if got := len(d.cfg.Journal.Keys(keptProcesses)); got != maxRemembered+1 {
+		t.Errorf("the journal has %d processes, want %d", got, maxRemembered+1)
+	}
+}
+
+// TestKeeperSharesTheJournal: one user gets no more than its share of the journal, others and the
+// administrator get theirs, and what is deleted makes room again.
+func TestKeeperSharesTheJournal(t *testing.T) {
+	j := openJournal(journalDir(t))
+	defer j.Close()
+	var k keeper
+	k.load(j)
+	fill := func(of orderOwner) (n int) {
+		for k.put(j, fmt.Sprintf("%s%v.%d", keptTrees, of, n), keptValue{of, keptTree{By: server.Caller{Pod: string(make([]byte, 4000))}}}) == nil && n < 1000 {
+			n++
+		}
+		return n
+	}
+	first := orderOwner{account: 1000}
+	n := fill(first)
+	if n == 0 || k.bytes[first] > orderShare.Each {
+		t.Errorf("got %d values with %d bytes, want some and at most %d bytes", n, k.bytes[first], orderShare.Each)
+	}
+	if others := fill(orderOwner{account: 1001}); others < n/2 {
+		t.Errorf("the second user got %d values, the first %d", others, n)
+	}
+	if fill(orderOwner{pod: "pod"}) == 0 || k.put(j, keptPolicies, keptValue{administrator, keptPolicy{}}) != nil {
+		t.Error("a pod or the administrator got no room")
+	}
+	if err := k.replace(j, nil); err != nil || len(k.bytes) != 0 || k.limited != 0 || len(k.written) != 0 {
+		t.Errorf("got %v and %d bytes of %d owners after everything was deleted", err, k.limited, len(k.bytes))
+	}
+	if again := fill(first); again != n {
+		t.Errorf("after everything was deleted: got %d values, want %d", again, n)
+	}
+}
