@@ -19,7 +19,7 @@ CASE     ?=
 PODS     ?= 20
 
 # Scenarios that make demo runs after demo.yaml: the hard cases.
-DEMOS := launch-bound decode-loop decode-loop-late sync-loop many-small many-small-pool mixed mixed-pool gpreempt-z
+DEMOS := launch-bound decode-loop decode-loop-late sync-loop many-small many-small-pool mixed mixed-pool data-loading gpreempt-z
 
 # Where `make install` puts things. DESTDIR is for packagers; it is part of no path
 # inside the installed files.
@@ -86,11 +86,12 @@ uninstall: ## remove what `make install` installed; a changed configuration file
 fmt: check-go ## format all Go files
 	$(TOOL) gofumpt -w .
 
-demo: build ## simulate nodes with and without giveway; write out/demo.html and out/demo.pftrace
+demo: build ## simulate nodes with and without giveway; write out/demo.html, out/demo.pftrace and a page for each hard case
 	@mkdir -p out
 	$(BIN)/giveway sim scenarios/demo.yaml --compare native,giveway --report out/demo.html --trace out/demo.pftrace
-	@for name in $(DEMOS); do echo; $(BIN)/giveway sim scenarios/$$name.yaml --compare native,giveway || exit; done
-	@printf '\nThe report is out/demo.html. To watch the real daemon on the same simulated GPU, live:\n'
+	@printf '\nHard cases, a line each:\n'
+	@for name in $(DEMOS); do $(BIN)/giveway sim scenarios/$$name.yaml --compare native,giveway --brief --report out/demo-$$name.html || exit; done
+	@printf '\nAll figures are in out/demo.html and, of each hard case, in out/demo-NAME.html.\nTo watch the real daemon on the same simulated GPU, live:\n'
 	@printf '  export GIVEWAY_SOCKET=$$HOME/.giveway/giveway.sock\n  $(BIN)/giveway daemon --sim scenarios/demo.yaml --socket $$GIVEWAY_SOCKET 2>out/daemon.log &\n  $(BIN)/giveway top\n'
 
 fuzz: check-go shim ## run each fuzz target for FUZZTIME (30s) and print how many inputs it executed

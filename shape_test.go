@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"internal/nvidia":               {"sched", "internal/hal", "internal/nvidia/discover", "internal/nvidia/nvrm", "internal/nvidia/nvtrace", "internal/proc"},
 	"internal/nvidia/nvrm":          {},
 	"internal/nvidia/nvrm/nvrmtest": {"internal/drivertest", "internal/fusedev", "internal/nvidia/nvrm", "internal/sim"},
-	"internal/nvidia/nvtrace":       {"internal/hal", "internal/nvidia/nvrm", "internal/stats"},
+	"internal/nvidia/nvtrace":       {"sched", "internal/hal", "internal/nvidia/nvrm", "internal/stats"},
 	"internal/nvidia/discover":      {"internal/hal", "internal/nvidia/nvrm", "internal/pool", "internal/proc"},
 
 	"internal/amd":              {"sched", "internal/hal", "internal/proc", "internal/amd/kfd"},

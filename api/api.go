@@ -150,6 +150,9 @@ func joinJSON(objects ...any) ([]byte, error) {
 type Requests struct {
 	Count uint64 `json:"count"` // finished
 	Open  uint32 `json:"open"`
+	// Marked says that only requests that are marked through the API count now: one is open, or
+	// the last mark came within the last 10 s.
+	Marked bool `json:"marked,omitempty"`
 	// P50 and P99 are quantiles of how long the last 256 took, as far as they ended in the last
 	// minute; zero: none did.
 	P50 time.Duration `json:"p50_ns"`
@@ -229,8 +232,9 @@ type Queue struct {
 	WaitsBehind   uint64        `json:"waits_behind,omitempty"` // the queue that keeps the device from it although it is to be stopped: a priority inversion
 }
 
-// Change sets attributes of a process. Attributes that are not in it stay. In JSON the
-// attributes are keys beside tree.
+// Change sets attributes of a process. Attributes that are not in it stay; one that it clears,
+// null in JSON, loses the value that an earlier Change gave. In JSON the attributes are keys
+// beside tree.
 type Change struct {
 	attr.Values
 	Tree bool // also for the process's descendants, now and later
@@ -273,7 +277,8 @@ func readJSON(data []byte, v *attr.Values, other any, way attr.Way, keys ...stri
 }
 
 // Hint changes attributes of a process, and begins or ends a request. Attributes that are
-// not in it stay. In JSON the attributes are keys beside begin and end.
+// not in it stay; one that it clears, null in JSON, loses the value that an earlier Hint gave.
+// In JSON the attributes are keys beside begin and end.
 type Hint struct {
 	attr.Values
 	Begin *int64 // a request with this number begins
@@ -298,11 +303,16 @@ func (h *Hint) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Check returns an error if h begins and ends a request, or if an attribute cannot be set
-// by a hint or is out of range.
+// Check returns an error if h begins and ends a request, if the number of a request is below
+// zero, or if an attribute cannot be set by a hint or is out of range.
 func (h Hint) Check() error {
 	if h.Begin != nil && h.End != nil {
 		return errors.New("begin and end are both given: a request either begins or ends")
+	}
+	for _, number := range []*int64{h.Begin, h.End} {
+		if number != nil && *number < 0 {
+			return fmt.Errorf("%d is not the number of a request: it is 0 or more", *number)
+		}
 	}
 	return h.Values.Check(attr.ByHint)
 }
@@ -332,6 +342,7 @@ type Policy struct {
 	Device    string            `json:"device,omitempty"`    // ID or index; empty: all devices
 	Overruled string            `json:"overruled,omitempty"` // why it does not decide now; only in answers
 	Devices   []Policy          `json:"devices,omitempty"`   // of devices that have their own; only in answers
+	Replaced  []Policy          `json:"replaced,omitempty"`  // of devices that had their own before this order; only in answers
 }
 
 // Spec returns the policy as the command line takes it, such as giveway:turn=20ms.

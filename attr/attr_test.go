@@ -200,7 +200,7 @@ func TestJSON(t *testing.T) {
 	for _, id := range IDs(0) {
 		all.Set(id, id.Row().Max)
 	}
-	for _, v := range []Values{{}, all, Must("class=batch slo=10ms share=25% paused=false")} {
+	for _, v := range []Values{{}, all, Must("class=batch slo=10ms share=25% paused=false"), Must("class=default weight=2 paused=default")} {
 		data, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
@@ -215,17 +215,16 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for text, want := range map[string]string{
-		`{"class":null,"weight":null}`: "",
-		`{"class":"urgent"}`:           "class urgent is not one of online, standard, batch, idle",
-		`{"class":1}`:                  "class 1 is not one of online, standard, batch, idle",
-		`{"weight":"2"}`:               `weight "2" is not a whole number from 1 to 10000; weight is a whole number`,
-		`{"weight":1e3}`:               "weight 1e3 is not a whole number from 1 to 10000; weight is a whole number",
-		`{"slo_ns":"10ms"}`:            `slo "10ms" is not a time from 0 (none) to 1h, such as 20ms; slo_ns is a whole number in nanoseconds`,
-		`{"slo_ns":-1}`:                "slo -1ns is not a time from 0 (none) to 1h, such as 20ms",
-		`{"paused":"yes"}`:             `paused "yes" is not true or false`,
-		`{"late_entry":2}`:             "late-entry 2 is not one of off, auto, on",
-		`{"colour":"red"}`:             `there is no attribute "colour"`,
-		`[]`:                           "json: cannot unmarshal array into Go value of type map[string]json.RawMessage",
+		`{"class":"urgent"}`: "class urgent is not one of online, standard, batch, idle",
+		`{"class":1}`:        "class 1 is not one of online, standard, batch, idle",
+		`{"weight":"2"}`:     `weight "2" is not a whole number from 1 to 10000; weight is a whole number`,
+		`{"weight":1e3}`:     "weight 1e3 is not a whole number from 1 to 10000; weight is a whole number",
+		`{"slo_ns":"10ms"}`:  `slo "10ms" is not a time from 0 (none) to 1h, such as 20ms; slo_ns is a whole number in nanoseconds`,
+		`{"slo_ns":-1}`:      "slo -1ns is not a time from 0 (none) to 1h, such as 20ms",
+		`{"paused":"yes"}`:   `paused "yes" is not true or false`,
+		`{"late_entry":2}`:   "late-entry 2 is not one of off, auto, on",
+		`{"colour":"red"}`:   `there is no attribute "colour"`,
+		`[]`:                 "json: cannot unmarshal array into Go value of type map[string]json.RawMessage",
 	} {
 		var v Values
 		got := ""
@@ -359,5 +358,36 @@ func BenchmarkResolve(b *testing.B) {
 	for b.Loop() {
 		r := Resolve(&l)
 		r.Sched()
+	}
+}
+
+// TestClear: every attribute can be cleared, in text and in JSON, by set and hint alone. What
+// the source gave is then gone, and others stay.
+func TestClear(t *testing.T) {
+	for _, id := range IDs(0) {
+		given := Must("class=batch weight=3 slo=10ms")
+		given.Set(id, id.Row().Max)
+		change, err := Parse(id.String() + "=default")
+		if err != nil || !change.Clears(id) || change.Has(id) || change.Empty() || change.String() != id.String()+"=default" {
+			t.Errorf("%v: got %v, %v", id, change, err)
+		}
+		var back Values
+		if data, _ := json.Marshal(change); json.Unmarshal(data, &back) != nil || back != change {
+			t.Errorf("%v: got %v from %s", id, back, data)
+		}
+		want := given
+		want.Remove(id)
+		if got := given.With(change); got != want {
+			t.Errorf("%v: got %v, want %v", id, got, want)
+		}
+		for _, way := range []Way{ByRule, ByRun, BySet, ByHint, ByScenario} {
+			allowed := (way == BySet || way == ByHint) && id.Row().Ways&way != 0
+			if err := change.Check(way); (err == nil) != allowed {
+				t.Errorf("%v by %v: got %v, want allowed %v", id, way, err, allowed)
+			}
+		}
+	}
+	if v := Must("class=default"); v.With(Must("class=batch")).String() != "class=batch" {
+		t.Error("a value in place of a cleared attribute is still cleared")
 	}
 }

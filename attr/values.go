@@ -12,11 +12,16 @@ import (
 // Values is a set of attributes with a value each. To set Values of a process leaves its
 // other attributes unchanged. The zero value is empty. Values can be compared with ==.
 //
+// In a change, an attribute can also be cleared: the value that its source gave is taken back,
+// and the value of an earlier source or the default is in force again. In text it is written
+// default, in JSON null.
+//
 // Expect is a time from now in every input. The daemon stores the sched.Time at which it
 // expects the request instead.
 type Values struct {
 	has  uint32 // one bit per ID
 	free uint32 // of those, attributes without limits: see Unlimited
+	none uint32 // attributes that are cleared
 	v    [count]int64
 }
 
@@ -31,15 +36,25 @@ func (id ID) Of(v int64) Values {
 
 // Set adds an attribute to the set, or changes its value. It does not check the value.
 func (v *Values) Set(id ID, value int64) {
+	v.Remove(id)
 	v.has |= 1 << id
-	v.free &^= 1 << id
 	v.v[id] = value
 }
+
+// Clear adds to the set that an attribute is cleared.
+func (v *Values) Clear(id ID) {
+	v.Remove(id)
+	v.none |= 1 << id
+}
+
+// Clears reports whether an attribute is cleared.
+func (v Values) Clears(id ID) bool { return v.none&(1<<id) != 0 }
 
 // Remove takes an attribute out of the set.
 func (v *Values) Remove(id ID) {
 	v.has &^= 1 << id
 	v.free &^= 1 << id
+	v.none &^= 1 << id
 	v.v[id] = 0
 }
 
@@ -49,41 +64,53 @@ func (v Values) Get(id ID) (value int64, ok bool) { return v.v[id], v.Has(id) }
 // Has reports whether an attribute is in the set.
 func (v Values) Has(id ID) bool { return v.has&(1<<id) != 0 }
 
-// Empty reports whether the set has no attribute.
-func (v Values) Empty() bool { return v.has == 0 }
+// Empty reports whether the set has no attribute and clears none.
+func (v Values) Empty() bool { return v.has|v.none == 0 }
 
 // IDs lists the attributes in the set.
-func (v Values) IDs() []ID {
-	var ids []ID
+func (v Values) IDs() []ID { return idsOf(v.has) }
+
+// Changes lists the attributes in the set and those that are cleared.
+func (v Values) Changes() []ID { return idsOf(v.has | v.none) }
+
+func idsOf(bits uint32) (ids []ID) {
 	for id := range count {
-		if v.Has(id) {
+		if bits&(1<<id) != 0 {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// With returns v with the values of next in place of its own.
+// With returns v with the values of next in place of its own, and without those that next
+// clears.
 func (v Values) With(next Values) Values {
 	for id := range count {
-		if next.Has(id) {
+		switch {
+		case next.Has(id):
 			v.Set(id, next.v[id])
 			v.free |= next.free & (1 << id)
+		case next.Clears(id):
+			v.Remove(id)
 		}
 	}
 	return v
 }
 
 // Check returns an error if an attribute in the set cannot be set in all of the given ways,
-// is out of range, or contradicts another.
+// is out of range, or contradicts another. Only what set and hint gave can be cleared.
 func (v Values) Check(way Way) error {
-	for _, id := range v.IDs() {
+	for _, id := range v.Changes() {
 		r := id.Row()
-		if r.Ways&way != way {
+		switch {
+		case r.Ways&way != way:
 			return fmt.Errorf("%s cannot be set by %v, only by: %v", r.Name, way, r.Ways)
-		}
-		if err := r.check(v.v[id]); err != nil {
-			return err
+		case !v.Clears(id):
+			if err := r.check(v.v[id]); err != nil {
+				return err
+			}
+		case way != BySet && way != ByHint:
+			return fmt.Errorf("%s default takes back what 'giveway set' or 'giveway hint' gave: it is for these only", r.Name)
 		}
 	}
 	if v.v[Bound] > 0 && v.v[BoundBatch] > v.v[Bound] {
@@ -110,7 +137,24 @@ func (v Values) checkClass() error {
 	return nil
 }
 
-// Parse reads a set such as "class=online slo=10ms".
+// clearText is the value of an attribute that is cleared, as people write it.
+const clearText = "default"
+
+// ParseInto reads a value of an attribute into the set: as Row.Parse does, or default to clear
+// it.
+func (v *Values) ParseInto(id ID, text string) error {
+	if strings.TrimSpace(text) == clearText {
+		v.Clear(id)
+		return nil
+	}
+	x, err := id.Row().Parse(text)
+	if err == nil {
+		v.Set(id, x)
+	}
+	return err
+}
+
+// Parse reads a set such as "class=online slo=10ms", or "class=default" to clear one.
 func Parse(text string) (Values, error) {
 	var v Values
 	for pair := range strings.FieldsSeq(text) {
@@ -119,11 +163,9 @@ func Parse(text string) (Values, error) {
 		if !ok || !known {
 			return Values{}, fmt.Errorf("%q is not an attribute and its value, such as class=batch", pair)
 		}
-		x, err := id.Row().Parse(value)
-		if err != nil {
+		if err := v.ParseInto(id, value); err != nil {
 			return Values{}, err
 		}
-		v.Set(id, x)
 	}
 	return v, nil
 }
@@ -140,23 +182,32 @@ func Must(text string) Values {
 // String returns the set as Parse reads it.
 func (v Values) String() string {
 	var pairs []string
-	for _, id := range v.IDs() {
-		pairs = append(pairs, id.String()+"="+id.Row().Format(v.v[id]))
+	for _, id := range v.Changes() {
+		text := clearText
+		if v.Has(id) {
+			text = id.Row().Format(v.v[id])
+		}
+		pairs = append(pairs, id.String()+"="+text)
 	}
 	return strings.Join(pairs, " ")
 }
 
-// MarshalJSON writes an object with the key of each attribute in the set.
+// MarshalJSON writes an object with the key of each attribute in the set; null is one that is
+// cleared.
 func (v Values) MarshalJSON() ([]byte, error) {
 	var pairs []string
-	for _, id := range v.IDs() {
-		pairs = append(pairs, fmt.Sprintf("%q:%s", id.Row().Key, id.Row().toJSON(v.v[id])))
+	for _, id := range v.Changes() {
+		text := "null"
+		if v.Has(id) {
+			text = id.Row().toJSON(v.v[id])
+		}
+		pairs = append(pairs, fmt.Sprintf("%q:%s", id.Row().Key, text))
 	}
 	return []byte("{" + strings.Join(pairs, ",") + "}"), nil
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. It refuses keys of no attribute and
-// values out of range; an attribute that is null is not in the set.
+// values out of range.
 func (v *Values) UnmarshalJSON(data []byte) error {
 	rest, err := v.ReadJSON(data)
 	if err != nil {
@@ -180,7 +231,9 @@ func (v *Values) ReadJSON(data []byte) (rest []string, err error) {
 		switch {
 		case !known:
 			rest = append(rest, key)
-		case string(raw) != "null":
+		case string(raw) == "null":
+			v.Clear(id)
+		default:
 			x, err := id.Row().fromJSON(raw)
 			if err != nil {
 				return nil, err

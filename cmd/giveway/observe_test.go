@@ -235,8 +235,8 @@ func TestSimulatedLog(t *testing.T) {
 	want := []string{
 		"changed process " + train + " from weight=1 to weight=3", "paused process " + train + " and its descendants", "resumed process " + train,
 		"changed the policy from slo to rr", "was refused: set weight=2 of process " + none, "began a run with class=batch",
-		"was refused, and the one before stays in force", "policy slo, 1 rule, 0 limits; before policy rr, 0 rules, 0 limits",
-		"restored all devices, and changed the policy from slo to native",
+		"was refused, and the one before stays in force", "policy rr, 1 rule, 0 limits; before policy rr, 0 rules, 0 limits",
+		"restored all devices, and changed the policy from rr to native",
 	}
 	text := n.run(false, "log")
 	for _, w := range want {

@@ -57,13 +57,11 @@ type attrFlag struct {
 	id    attr.ID
 }
 
-func (f *attrFlag) Set(text string) error {
-	v, err := f.id.Row().Parse(text)
-	if err == nil {
-		f.flags.values.Set(f.id, v)
-	}
-	return err
-}
+func (f *attrFlag) Set(text string) error { return f.flags.values.ParseInto(f.id, text) }
+
+// clearHelp says how set and hint take back an attribute.
+const clearHelp = `The value default takes back an attribute that was given in this way (--class default,
+--focus=default): that of another source is in force again.`
 
 func (f *attrFlag) String() string { return "" }
 func (f *attrFlag) Type() string   { return f.id.Row().Type.String() }

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
-	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/spf13/cobra"
 )
@@ -32,6 +32,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	addCompletion(root)
 	// Cobra checks arguments and flags before it runs a command: an error before that is a
 	// usage error.
 	parsed := false
@@ -44,12 +45,23 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &program) {
 		return program.exit(cmd)
 	}
-	fmt.Fprintf(stderr, "giveway: %s\n", format.Lines(err.Error()))
+	asJSON := wantsJSON(cmd) || !parsed && namesJSON(args)
+	writeMessage(stderr, asJSON, "error", err.Error())
 	if !parsed || errors.As(err, new(usageError)) {
-		fmt.Fprintf(stderr, "See %q.\n", cmd.CommandPath()+" --help")
+		if !asJSON {
+			fmt.Fprintf(stderr, "See %q.\n", cmd.CommandPath()+" --help")
+		}
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// namesJSON reports whether --json is among arguments of which not all were parsed.
+func namesJSON(args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.Contains(args, "--json")
 }
 
 func newRoot() *cobra.Command {
@@ -70,6 +82,17 @@ work has the device as if it were alone, batch work takes what is left.`,
 		newTrace(), newSim(), newBench(), newVersion(), newMan(), newGuardian(), newFrontEnd(), newTryFilters(), newPoolKeeper(),
 	)
 	return root
+}
+
+// addCompletion adds cobra's command completion, which by itself prints its help for an unknown
+// shell. It writes to the output that root has now.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = noSuchCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }
 
 // noArgs refuses arguments.
@@ -94,6 +117,13 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	}
 	if near := yamlfile.Nearest(args[0], names); near != "" {
 		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], near)
+	}
+	for _, c := range cmd.Commands() {
+		for _, below := range c.Commands() {
+			if below.Name() == args[0] && below.IsAvailableCommand() {
+				return fmt.Errorf("there is no command %q; did you mean %s %s?", args[0], c.Name(), below.Name())
+			}
+		}
 	}
 	return fmt.Errorf("there is no command %q", args[0])
 }

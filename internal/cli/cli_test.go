@@ -174,6 +174,15 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{"simm", exitUsage, `giveway: there is no command "simm"; did you mean sim?` + "\nSee \"giveway --help\".\n"},
+		{"policy foo", exitUsage, `giveway: there is no policy "foo"; there are: ` + strings.Join(policy.Names(), ", ") + ", external\n"},
+		{"completion foo", exitUsage, `giveway: there is no command "foo"` + "\nSee \"giveway completion --help\".\n"},
+		{"log --pid abc", exitUsage, `giveway: "abc" is not a pid; 'giveway ps' lists them` + "\nSee \"giveway log --help\".\n"},
+		{"log --pid -1", exitUsage, `giveway: "-1" is not a pid; 'giveway ps' lists them` + "\nSee \"giveway log --help\".\n"},
+		{"sim GOOD --compare=", exitUsage, "giveway: --compare needs policies, for example native,giveway, or all\nSee \"giveway sim --help\".\n"},
+		{"sim GOOD --policy=", exitUsage, "giveway: --policy needs a policy, for example giveway\nSee \"giveway sim --help\".\n"},
+		{"dashboard --listen 0.0.0.0:9000", exitUsage, "giveway: --listen 0.0.0.0:9000: want a loopback address with a port, such as 127.0.0.1:8047"},
+		{"replay x", exitUsage, `giveway: there is no command "replay"; did you mean trace replay?`},
+		{"set 5 --pool", exitUsage, "giveway: unknown flag: --pool: pool can be given only by: rule, run\n"},
 		{"fly", exitUsage, `giveway: there is no command "fly"` + "\nSee \"giveway --help\".\n"},
 		{"policy lits", exitUsage, `giveway: there is no command "lits"; did you mean list?` + "\nSee \"giveway policy --help\".\n"},
 		{"foo", exitUsage, `giveway: there is no command "foo"` + "\nSee \"giveway --help\".\n"},
@@ -199,6 +208,18 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestSimBrief: --brief prints one line, also with a report, which is written.
+func TestSimBrief(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "report.html")
+	out, errs, code := call("sim", file(t, small), "--compare", "native,giveway", "--brief", "--report", report)
+	if code != exitOK || errs != "" || strings.Count(out, "\n") != 1 || !strings.Contains(out, ": With giveway ") {
+		t.Errorf("got exit %d, %s%s", code, out, errs)
+	}
+	if _, err := os.Stat(report); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOtherCommands(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                  "Available Commands:",
@@ -219,7 +240,7 @@ func TestOtherCommands(t *testing.T) {
 	}
 	var infos []policy.Info
 	out, _, _ := call("policy", "list", "--json")
-	if err := json.Unmarshal([]byte(out), &infos); err != nil || len(infos) != len(policy.Names()) {
+	if err := json.Unmarshal([]byte(out), &infos); err != nil || len(infos) != len(policy.Names())+1 || infos[len(infos)-1].Name != policy.ExternalName {
 		t.Errorf("policy list --json: got %v, %d policies", err, len(infos))
 	}
 	var v versionInfo

@@ -21,11 +21,29 @@ func onePID(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%s takes one pid, as 'giveway ps' lists them; got %d", cmd.Name(), len(args))
 	}
-	if pid, err := strconv.Atoi(args[0]); err != nil || pid <= 0 {
-		return fmt.Errorf("%q is not a pid; 'giveway ps' lists them", args[0])
-	}
-	return nil
+	_, err := parsePID(args[0])
+	return err
 }
+
+func parsePID(text string) (int, error) {
+	pid, err := strconv.Atoi(text)
+	if err != nil || pid <= 0 {
+		return 0, fmt.Errorf("%q is not a pid; 'giveway ps' lists them", text)
+	}
+	return pid, nil
+}
+
+// pidFlag is the value of a flag that takes a pid; 0: it was not given.
+type pidFlag int
+
+func (p *pidFlag) Set(text string) error {
+	pid, err := parsePID(text)
+	*p = pidFlag(pid)
+	return err
+}
+
+func (p *pidFlag) String() string { return "" }
+func (p *pidFlag) Type() string   { return "pid" }
 
 // completePID completes the pids of the processes that the daemon knows.
 func completePID(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -64,13 +82,19 @@ func show(cmd *cobra.Command, v any, text string) error {
 	return err
 }
 
-// printMessage prints a warning or an error to stderr, as JSON if --json was given.
+// printMessage prints a warning or a note to stderr, as JSON if --json was given.
 func printMessage(cmd *cobra.Command, kind, text string) {
-	if wantsJSON(cmd) {
-		_ = json.NewEncoder(cmd.ErrOrStderr()).Encode(map[string]string{kind: text}) // there is no other place to report it
+	writeMessage(cmd.ErrOrStderr(), wantsJSON(cmd), kind, text)
+}
+
+// writeMessage writes an error, a warning or a note. In JSON it is an object with the kind as its
+// key: {"error": "..."}.
+func writeMessage(w io.Writer, asJSON bool, kind, text string) {
+	if asJSON {
+		_ = json.NewEncoder(w).Encode(map[string]string{kind: text}) // there is no other place to report it
 		return
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "giveway: %s\n", format.Lines(text))
+	fmt.Fprintf(w, "giveway: %s\n", format.Lines(text))
 }
 
 // processText returns a process in one line.

@@ -20,6 +20,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/metrics"
 	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/server"
@@ -27,16 +28,17 @@ import (
 
 // daemonNode is a node with a few processes.
 type daemonNode struct {
-	mu      sync.Mutex
-	none    bool
-	more    []api.Process // besides processes
-	changes []string
-	runs    map[int]attr.Values
-	begun   int
-	refuses error // the answer to a run
-	started api.RunStarted
-	record  *record.Record // nil: one that keeps nothing
-	inputs  [][]byte       // parts of the recording of inputs
+	mu       sync.Mutex
+	none     bool
+	more     []api.Process // besides processes
+	changes  []string
+	runs     map[int]attr.Values
+	begun    int
+	restored int
+	refuses  error // the answer to a run
+	started  api.RunStarted
+	record   *record.Record // nil: one that keeps nothing
+	inputs   [][]byte       // parts of the recording of inputs
 
 	recording chan struct{} // closed when that begins; may be nil
 }
@@ -134,7 +136,7 @@ func (n *daemonNode) Policy() api.Policy {
 	return api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms", "slice": "200us"}, Overruled: "it named a queue that is not there"}
 }
 func (n *daemonNode) SetPolicy(_ server.Caller, p api.Policy) (api.Policy, error) { return p, nil }
-func (n *daemonNode) Restore(server.Caller) error                                 { return nil }
+func (n *daemonNode) Restore(server.Caller) error                                 { n.restored++; return nil }
 
 func (n *daemonNode) Delays() api.Delays {
 	return api.Delays{Delays: []api.Delay{
@@ -278,7 +280,7 @@ func TestControlJSON(t *testing.T) {
 	}{
 		{"policy --json", new(api.Policy), exitOK},
 		{"doctor --json", new(api.Status), exitFailure},
-		{"restore --json", new(api.Status), exitOK},
+		{"restore --json", new(restoredJSON), exitOK},
 	} {
 		out, errs, code := call(strings.Fields(c.args)...)
 		if err := json.Unmarshal([]byte(out), c.v); err != nil || code != c.code {
@@ -305,6 +307,50 @@ func TestControlJSON(t *testing.T) {
 		if len(n.changes) != 1 || n.changes[0] != want {
 			t.Errorf("%s: the daemon got %q", args, n.changes)
 		}
+	}
+}
+
+// TestErrorsInJSON: with --json every command reports an error as one object with the key error,
+// also one of the command line.
+func TestErrorsInJSON(t *testing.T) {
+	t.Setenv("GIVEWAY_SOCKET", "/none.sock")
+	for args, code := range map[string]int{
+		"ps --json": exitFailure, "log --json": exitFailure, "explain 5 --json": exitFailure, "set 5 --class batch --json": exitFailure,
+		"pause 5 --json": exitFailure, "policy --json": exitFailure, "policy rr --json": exitFailure, "hint 5 --slo 1ms --json": exitFailure,
+		"restore --json": exitFailure, "doctor --json": exitFailure,
+		"set --json": exitUsage, "set 5 --class bach --json": exitUsage, "ps x --json": exitUsage, "set 5 --json --nosuch": exitUsage,
+	} {
+		_, errs, got := call(strings.Fields(args)...)
+		var message map[string]string
+		if err := json.Unmarshal([]byte(errs), &message); err != nil || got != code || len(message) != 1 || message["error"] == "" {
+			t.Errorf("%s: got exit %d, %v: %s", args, got, err, errs)
+		}
+	}
+	if _, errs, _ := call("run", "--class", "bach", "--", "ls", "--json"); !strings.HasPrefix(errs, "giveway: ") {
+		t.Errorf("--json of a program: got %s, want text", errs)
+	}
+}
+
+// TestPolicyOfDevice: the policy of one device is its own, or that of all.
+func TestPolicyOfDevice(t *testing.T) {
+	st := api.Status{
+		Devices: []api.Device{{ID: "GPU-a", Index: 0}, {ID: "GPU-b", Index: 1}, {ID: "cpu", Index: -1}},
+		Policy:  api.Policy{Name: "slo", Devices: []api.Policy{{Name: "rr", Device: "GPU-b"}}},
+	}
+	for name, want := range map[string]string{"0": "slo on GPU-a\n", "GPU-b": "rr on GPU-b\n", "1": "rr on GPU-b\n", "cpu": "slo on cpu\n", "2": "", "-1": ""} {
+		var b strings.Builder
+		p, err := policyOfDevice(st, name)
+		if err == nil {
+			err = printPolicy(&b, p)
+		}
+		if b.String() != want || (err == nil) != (want != "") {
+			t.Errorf("%s: got %q, %v, want %q", name, b.String(), err, want)
+		}
+	}
+	var b strings.Builder
+	replaced := api.Policy{Name: "wfq", Replaced: []api.Policy{{Name: "rr", Device: "GPU-b"}}}
+	if err := printPolicy(&b, replaced); err != nil || b.String() != "wfq\nAlso on GPU-b, which had rr\n" {
+		t.Errorf("a policy for all devices: got %q, %v", b.String(), err)
 	}
 }
 
@@ -357,14 +403,16 @@ ok  driver  version 580
 	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != exitOK || errs != "" {
 		t.Errorf("restore --all --json: got exit %d, %v, %s%s", code, err, out, errs)
 	}
-	if fmt.Sprint(printed) != "map[daemon:false groups_let_run:3 journal:false slices_put_back:2]" {
+	if fmt.Sprint(printed) != "map[daemon:false journal:false queues_started:3 slices_restored:2]" {
 		t.Errorf("restore --all --json: got %v", printed)
 	}
 	LocalRestore = func(context.Context) (hal.Restored, error) {
 		return hal.Restored{Queues: 3, Slices: 2}, errors.New("process 7: it hangs")
 	}
-	for _, args := range []string{"restore --all", "restore --all --json"} {
-		if out, errs, code := call(strings.Fields(args)...); code != exitFailure || out != "" || errs != "giveway: process 7: it hangs\n" {
+	for args, want := range map[string]string{
+		"restore --all": "giveway: process 7: it hangs\n", "restore --all --json": `{"error":"process 7: it hangs"}` + "\n",
+	} {
+		if out, errs, code := call(strings.Fields(args)...); code != exitFailure || out != "" || errs != want {
 			t.Errorf("%s that fails: got exit %d, %s%s", args, code, out, errs)
 		}
 	}
@@ -404,8 +452,52 @@ func TestRestoreLeft(t *testing.T) {
 	if _, _, code := call("restore"); code != exitOK || asked {
 		t.Errorf("restore with a daemon: got exit %d, journal read %v; want the daemon to do it", code, asked)
 	}
-	if _, _, code := call("restore", "--left"); code != exitOK || !asked {
-		t.Errorf("restore --left with a daemon: got exit %d, journal read %v; want the journal read", code, asked)
+}
+
+// TestRestoreNamesEarlierDamage: a journal that an earlier call kept as damaged is not forgotten.
+func TestRestoreNamesEarlierDamage(t *testing.T) {
+	defer func() { LeftRestore = nil }()
+	LeftRestore = func([]string, *slog.Logger) (int, bool, error) { return 0, true, nil }
+	socket := filepath.Join(t.TempDir(), "s")
+	t.Setenv("GIVEWAY_SOCKET", socket)
+	damaged := journal.DamagedPath(journal.Path(socket))
+	if _, errs, _ := call("restore"); errs != "" {
+		t.Errorf("no damaged journal: got %s", errs)
+	}
+	if err := os.WriteFile(damaged, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := call("restore"); code != exitOK || !strings.Contains(errs, damaged+" is a damaged journal") {
+		t.Errorf("got exit %d, %s", code, errs)
+	}
+}
+
+// TestRestoreBesideDaemon: --all and --left are refused before anything is changed.
+func TestRestoreBesideDaemon(t *testing.T) {
+	n := &daemonNode{}
+	startDaemon(t, n)
+	defer func() { LeftRestore, LocalRestore = nil, nil }()
+	LeftRestore = func([]string, *slog.Logger) (int, bool, error) { t.Error("a journal was read"); return 0, true, nil }
+	LocalRestore = func(context.Context) (hal.Restored, error) {
+		t.Error("queues were restored")
+		return hal.Restored{}, nil
+	}
+	for args, want := range map[string]string{
+		"restore --all":  "so nothing was changed. 'giveway restore' lets it put everything back",
+		"restore --left": "'giveway restore' lets it put everything back",
+	} {
+		_, errs, code := call(strings.Fields(args)...)
+		if code != exitFailure || !strings.Contains(errs, want) || !strings.Contains(errs, "a daemon is running at") {
+			t.Errorf("%s: got exit %d, %s; want %q", args, code, errs, want)
+		}
+	}
+	if n.restored != 0 {
+		t.Errorf("the daemon restored %d times, want 0", n.restored)
+	}
+	out, _, code := call("restore", "--json")
+	var printed restoredJSON
+	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != exitOK || printed != (restoredJSON{Daemon: true}) || n.restored != 1 {
+		t.Errorf("restore --json: got exit %d, %v, %s, %d restores", code, err, out, n.restored)
 	}
 }
 
@@ -435,7 +527,6 @@ func TestControlUsage(t *testing.T) {
 		"policy rr wfq":                              "policy takes one policy, such as giveway:turn=20ms; there are 2 words",
 		"policy qqqqqqq":                             `there is no policy "qqqqqqq"; there are: `,
 		"policy rr:quantum=5":                        "policy rr: parameter quantum: ",
-		"policy --device 0":                          "--device needs the name of a policy to choose for that device",
 		"run":                                        "run needs a command, for example: giveway run --class batch -- python train.py",
 		"run -- true":                                "run needs an attribute, for example --class batch",
 		"run --class bach -- true":                   "class bach is not one of",
@@ -488,7 +579,7 @@ func TestDaemonCommand(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
 	_, errs, code := call("daemon", "--user", "--socket", "/x.sock", "--json")
-	if code != exitFailure || !strings.Contains(errs, `"msg":"hello"`) || !strings.HasSuffix(errs, "giveway: it ends\n") {
+	if code != exitFailure || !strings.Contains(errs, `"msg":"hello"`) || !strings.HasSuffix(errs, `{"error":"it ends"}`+"\n") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	if !got.User || got.Socket != "/x.sock" || got.File != "" || got.Default != "/run/user/7/giveway.sock" {

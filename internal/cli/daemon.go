@@ -69,7 +69,7 @@ in your configuration folder, if it exists.`,
 			if o.User {
 				o.Default = client.UserSocket()
 			}
-			o.Backends = backends.New
+			o.Backends, o.DeviceFiles = backends.New, backends.DeviceFiles()
 			if sim != "" {
 				if err := simulate(&o, sim, speed); err != nil {
 					return err
@@ -98,7 +98,7 @@ in your configuration folder, if it exists.`,
 // simulate makes the daemon run on simulated devices.
 func simulate(o *daemon.Options, scenario string, speed float64) error {
 	b, cfg, err := backends.Simulated(scenario, speed)
-	o.Config = cfg
+	o.Config, o.DeviceFiles = cfg, nil
 	o.Backends = func(file config.Config, _ int, _ *slog.Logger) ([]hal.Backend, []hal.Check, error) {
 		var notes []hal.Check
 		if file.NoTrace || file.NoNVIDIA || file.NoAMD {

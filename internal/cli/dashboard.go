@@ -40,14 +40,14 @@ only on this machine. From another one, use 'ssh -L 8047:127.0.0.1:8047 HOST'.`,
 			return serveDashboard(ctx, cmd, listen)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8047", "address and port of this machine; port 0: any that is free")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8047", "loopback address and port; port 0: any that is free")
 	return cmd
 }
 
 func serveDashboard(ctx context.Context, cmd *cobra.Command, listen string) error {
 	address, err := netip.ParseAddrPort(listen)
 	if err != nil || !address.Addr().IsLoopback() {
-		return usageError{fmt.Errorf("--listen %s: want an address of this machine with a port, such as 127.0.0.1:8047; for another machine use ssh -L", format.Text(listen, 60))}
+		return usageError{fmt.Errorf("--listen %s: want a loopback address with a port, such as 127.0.0.1:8047, because the page has your rights; for another machine use ssh -L", format.Text(listen, 60))}
 	}
 	daemon := client.New("")
 	defer daemon.Close()

@@ -23,7 +23,7 @@ func newDoctor() *cobra.Command {
 		Short: "Show what works here, what does not, and what to do about it",
 		Long: `Show what works here, what does not, and what to do about it. Without a daemon it
 checks what can be checked without one. The exit status is 1 if something that this
-machine has does not work; hardware that the machine does not have is no failure.
+machine has does not work, or if it has no device at all.
 
 With --json it prints the daemon's status; the pid is 0 if no daemon runs.
 

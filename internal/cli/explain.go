@@ -16,15 +16,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// explainJSON is what `explain --json` prints: the facts, and the explanation in sentences.
+type explainJSON struct {
+	Process  api.Process        `json:"process"`
+	Policy   string             `json:"policy"` // in force where the device has none of its own
+	Delays   []api.Delay        `json:"delays"` // for what it waited
+	Orders   []api.Entry        `json:"orders"` // that changed it, the last first
+	Sections []describe.Section `json:"sections"`
+}
+
 func newExplain() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "explain PID",
 		Short: "Say why a process runs or waits, and what would change it",
 		Long: `Say in sentences why a process runs or waits on its devices, since when, for which
 processes it waited, its attributes, the orders for it, and what would change it.
 
 Root and the process's own user see all of it. Of other users' processes the command, the
-requests and the orders are hidden.`,
+requests and the orders are hidden.
+
+With --json it prints the process as 'giveway ps --json' does, what it waited for, the
+orders that changed it, and the sentences by section.`,
 		Example:           "  giveway explain 4711",
 		Args:              onePID,
 		ValidArgsFunction: completePID,
@@ -34,10 +46,14 @@ requests and the orders are hidden.`,
 			if err != nil {
 				return err
 			}
+			sections := describe.Explain(facts)
 			width := cmp.Or(screenOf(cmd.OutOrStdout()).width, 80)
-			return show(cmd, nil, describe.Write(describe.Explain(facts), min(max(width, 20), 100)))
+			return show(cmd, explainJSON{*facts.Process, facts.Policy.Spec(), facts.OwnDelays(), facts.OwnOrders(), sections},
+				describe.Write(sections, min(max(width, 20), 100)))
 		},
 	}
+	addJSON(cmd, printJSON)
+	return cmd
 }
 
 // gatherFacts asks the daemon for what it knows of a process. An older daemon knows neither

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/spf13/cobra"
@@ -33,11 +34,19 @@ func flagError(cmd *cobra.Command, err error) error {
 		if near := yamlfile.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 			return fmt.Errorf("%w; did you mean --%s?", err, near)
 		}
+		for _, id := range attr.IDs(0) {
+			if r := id.Row(); r.Name == unknown.GetSpecifiedName() {
+				return fmt.Errorf("%w: %s can be given only by: %v", err, r.Name, r.Ways)
+			}
+		}
 		return err
 	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
+	}
+	if _, isPID := bad.GetFlag().Value.(*pidFlag); isPID {
+		return bad.Unwrap()
 	}
 	takes := takenBy(bad.GetFlag().Value)
 	if takes == "" {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/spf13/cobra"
 )
@@ -24,7 +26,13 @@ func newHint() *cobra.Command {
 		Long: `Tell the daemon what a process is about to do, as the process could itself: when its
 next request is due, how long that takes and can wait, that a request begins or ends.
 Policies that use such attributes act on them; nothing else changes. 'giveway set'
-overrides a hint.
+overrides a hint. ` + clearHelp + `
+
+While requests are marked with --begin and --end, only marked requests of the process
+count. Its requests are inferred from its work again when no marked request is open and
+the last mark is 10 s old. A marked request that is not ended is closed, and not counted,
+when the process has had no work for 10 s, or after a minute (twice the SLO, if that is
+longer).
 
 With --self the hint is for the nearest caller that 'giveway ps' lists: the program that
 runs this command, directly or by a script. A shell uses no device and is not listed, so a
@@ -63,15 +71,27 @@ script must give the PID of the program that the hint is for.`,
 				return err
 			}
 			p, err := daemon.Hint(cmd.Context(), pid, h)
-			return printChanged(cmd, h.Values, p, err)
+			if err != nil {
+				return err
+			}
+			warnIgnored(cmd, h.Values, p.Ignored)
+			return show(cmd, p, processText(&p)+marksText(&p)+"\n")
 		},
 	}
 	f.register(cmd, attr.ByHint)
-	cmd.Flags().Int64Var(&begin, "begin", 0, "a request begins: a number to end it by")
+	cmd.Flags().Int64Var(&begin, "begin", 0, "a request begins: a number, 0 or more, to end it by; it may not be open already")
 	cmd.Flags().Int64Var(&end, "end", 0, "the request with that number ends")
 	cmd.Flags().BoolVar(&self, "self", false, "for the program that calls this command, directly or by a script")
 	addJSON(cmd, printJSON)
 	return cmd
+}
+
+// marksText says how many marked requests of a process are open; empty if none are marked.
+func marksText(p *api.Process) string {
+	if p.Requests == nil || !p.Requests.Marked {
+		return ""
+	}
+	return fmt.Sprintf("; %s open, only marked requests count now", format.Plural(int(p.Requests.Open), "request"))
 }
 
 // nearestCaller returns the first of this process's ancestors that the daemon lists.

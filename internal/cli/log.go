@@ -37,10 +37,7 @@ With --json it prints one object in a line for each entry: an entry of the daemo
   giveway log --follow --pid 4711`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case l.pid < 0:
-				return usageError{fmt.Errorf("pid %d is negative: give the number of a process, as giveway ps shows it", l.pid)}
-			case l.since < 0:
+			if l.since < 0 {
 				return usageError{fmt.Errorf("since %v is negative: give the time without the sign, for example --since 10m for the last ten minutes", l.since)}
 			}
 			l.cmd, l.client, l.began, l.users = cmd, client.New(""), time.Now(), map[int64]string{}
@@ -53,7 +50,7 @@ With --json it prints one object in a line for each entry: an entry of the daemo
 	addJSON(cmd, "print one JSON object in a line for each entry")
 	cmd.Flags().BoolVarP(&l.follow, "follow", "f", false, "go on with new entries until Ctrl-C")
 	cmd.Flags().DurationVar(&l.since, "since", 0, "only the entries of the last `time`, such as 10m")
-	cmd.Flags().IntVar(&l.pid, "pid", 0, "only orders that change this `process` or that it gave, and its failed actions")
+	cmd.Flags().Var(&l.pid, "pid", "only orders that change this `process` or that it gave, and its failed actions")
 	return cmd
 }
 
@@ -63,7 +60,7 @@ type logCommand struct {
 	client *client.Client
 	follow bool
 	since  time.Duration
-	pid    int
+	pid    pidFlag
 	began  time.Time
 	users  map[int64]string // names that were looked up
 
@@ -140,7 +137,7 @@ func (l *logCommand) print(r api.Record) error {
 		l.last = e.Seq
 		at := r.Wall.Add(e.At - r.Now)
 		text := describe.Log(e, l.userName)
-		if text == "" || l.since > 0 && at.Before(l.began.Add(-l.since)) || l.pid > 0 && !concerns(e, l.pid) {
+		if text == "" || l.since > 0 && at.Before(l.began.Add(-l.since)) || l.pid > 0 && !concerns(e, int(l.pid)) {
 			continue
 		}
 		if err := l.printEntry(e, at, text); err != nil {

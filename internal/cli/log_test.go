@@ -74,7 +74,7 @@ func TestLog(t *testing.T) {
 		t.Errorf("--json: stderr is %s", errs)
 	}
 	for args, want := range map[string]string{
-		"log 5": "takes no arguments", "log --pid -1": "pid -1 is negative", "log --pid x": "whole number",
+		"log 5": "takes no arguments", "log --pid -1": `"-1" is not a pid`, "log --pid x": `"x" is not a pid`,
 		"log --since -5m": "without the sign, for example --since 10m", "log --since abc": "since abc is not a time: a number and a unit, such as 20ms, 10m or 2h",
 	} {
 		if out, errs, code := call(strings.Fields(args)...); code != exitUsage || out != "" || !strings.Contains(errs, want) {

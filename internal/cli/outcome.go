@@ -31,6 +31,12 @@ func printOutcome(w io.Writer, a *analysis.Analysis) error {
 	return nil
 }
 
+// printBrief prints the finding and the warnings of a scenario in one line.
+func printBrief(w io.Writer, a *analysis.Analysis) error {
+	_, err := fmt.Fprintln(w, a.Outcome.Name+": "+strings.Join(append([]string{a.Finding()}, a.Warnings()...), " "))
+	return err
+}
+
 func heading(o *scenario.Outcome) string {
 	var devices []string
 	for _, d := range o.Devices {

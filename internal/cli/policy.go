@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
+	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
 	"github.com/spf13/cobra"
 )
@@ -23,7 +25,8 @@ func newPolicy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy [NAME[:PARAMETER=VALUE,...]]",
 		Short: "Show the scheduling policy, or choose another",
-		Long: `Show the scheduling policy in force, or choose another: for all devices, or for one.
+		Long: `Show the scheduling policy in force, or choose another: for all devices, or for one. A
+policy for all devices also replaces those of single devices.
 'giveway policy list' lists the policies, the attributes that each uses and its
 parameters. To choose the policy in force again changes its parameters; it keeps its
 state, and parameters that are not given have their defaults.`,
@@ -48,7 +51,7 @@ state, and parameters that are not given have their defaults.`,
 	return cmd
 }
 
-const deviceHelp = "for this device only: its index, or its ID"
+const deviceHelp = "of this device only: its index, or its ID"
 
 func newPolicyExternal() *cobra.Command {
 	var socket, command, fallback, device string
@@ -62,9 +65,10 @@ func newPolicyExternal() *cobra.Command {
 line and answers each with one line; docs/POLICIES.md describes them, and
 examples/policy/priority.py is a complete policy.
 
-While the process is late, wrong or gone, the fallback policy decides, and 'giveway
-policy' says why. The daemon connects again, or starts the command again, every second.
-To end it, choose another policy.`,
+It is refused if nothing listens on the socket, or if the command ends at once. While the
+process is late, wrong or gone, the fallback policy decides, and 'giveway policy', doctor
+and log say why. The daemon connects again, or starts the command again, after 1 s; the
+pause doubles with each failure, up to 30 s. To end it, choose another policy.`,
 		Example: `  giveway policy external --exec 'python3 /opt/policies/priority.py'
   giveway policy external --socket /run/policy.sock --deadline 20ms --fallback giveway`,
 		Args: noArgs,
@@ -113,22 +117,48 @@ func policyArgs(cmd *cobra.Command, args []string) error {
 			return noSuchCommand(cmd, args)
 		}
 	}
+	name, _, _ := strings.Cut(args[0], ":")
+	if err != nil && !slices.Contains(policy.Names(), name) && yamlfile.Nearest(name, policy.Names()) == "" {
+		err = fmt.Errorf("%w, %s", err, policy.ExternalName)
+	}
 	return err
 }
 
 func showOrSetPolicy(cmd *cobra.Command, args []string, device string) (api.Policy, error) {
 	c := client.New("")
-	if len(args) == 0 {
-		if device != "" {
-			return api.Policy{}, usageError{errors.New("--device needs the name of a policy to choose for that device")}
-		}
+	switch {
+	case len(args) == 0 && device == "":
 		return c.Policy(cmd.Context())
+	case len(args) == 0:
+		st, err := c.Status(cmd.Context())
+		if err != nil {
+			return api.Policy{}, err
+		}
+		return policyOfDevice(st, device)
 	}
 	name, params, err := scenario.ParsePolicy(args[0])
 	if err != nil {
 		return api.Policy{}, usageError{err}
 	}
 	return c.SetPolicy(cmd.Context(), api.Policy{Name: name, Params: params, Device: device})
+}
+
+// policyOfDevice returns the policy in force on a device, which is given by its ID or its index.
+func policyOfDevice(st api.Status, name string) (api.Policy, error) {
+	i := slices.IndexFunc(st.Devices, func(d api.Device) bool {
+		return d.ID == name || d.Index >= 0 && strconv.Itoa(d.Index) == name
+	})
+	if i < 0 {
+		return api.Policy{}, fmt.Errorf("there is no device %q; 'giveway doctor' lists the devices", name)
+	}
+	p := st.Policy
+	for _, own := range st.Policy.Devices {
+		if own.Device == st.Devices[i].ID {
+			p = own
+		}
+	}
+	p.Device, p.Devices = st.Devices[i].ID, nil
+	return p, nil
 }
 
 func writePolicy(w io.Writer, p api.Policy, err error, asJSON bool) error {
@@ -162,6 +192,11 @@ func printPolicy(w io.Writer, p api.Policy) error {
 			return err
 		}
 	}
+	for _, old := range p.Replaced {
+		if _, err := fmt.Fprintf(w, "Also on %s, which had %s\n", format.Printable(old.Device), format.Printable(old.Spec())); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -173,9 +208,9 @@ func newPolicyList() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), policy.List())
+				return writeJSON(cmd.OutOrStdout(), append(policy.List(), extpolicy.Info()))
 			}
-			return printPolicies(cmd.OutOrStdout(), policy.List())
+			return printPolicies(cmd.OutOrStdout(), append(policy.List(), extpolicy.Info()))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

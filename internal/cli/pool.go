@@ -38,7 +38,7 @@ pid namespace, such as a container, have pools of their own, which are not liste
 			if len(all) == 0 && failed != nil {
 				return failed
 			}
-			return errors.Join(show(cmd, all, poolsText(all)), failed)
+			return errors.Join(show(cmd, append([]pool.Status{}, all...), poolsText(all)), failed) // in JSON none are []
 		},
 	}
 	addJSON(cmd, printJSON)

@@ -101,6 +101,9 @@ func TestRunInPool(t *testing.T) {
 	if out, errs, code = call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
 		t.Errorf("end: got %d, %s%s", code, out, errs)
 	}
+	if out, _, _ = call("pool", "--json"); out != "[]\n" {
+		t.Errorf("pool --json without a pool: got %q, want []", out)
+	}
 	if out, _, _ = call("pool"); !strings.HasPrefix(out, "You have no pool.") {
 		t.Errorf("list: got %s", out)
 	}

@@ -53,7 +53,9 @@ narrow terminal, or COLUMNS, shortens the command and leaves out columns; --wide
   GPU         the index of the device, or the runtime if the device is not known
   STATE       running, stopping, stopped, starting; paused by 'giveway pause'; floor if
               the process gets no more than the share that every process is guaranteed;
-              side by side if it is a batch job that takes no turns with others
+              side by side if it is a batch job that takes no turns with others;
+              inverted if it waits behind a process that is to be stopped; member of an
+              MPS server, whose queue runs its work; lost if that server has exited
   SHARE       of the device's time, in 0.4 s or, with --watch, since the last list
   WEIGHT, SLO, BOUND
               if they were given; in brackets if they have no effect: ATTRIBUTES says why

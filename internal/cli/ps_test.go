@@ -118,6 +118,29 @@ func TestPsJSON(t *testing.T) {
 	}
 }
 
+// TestStatesAreDocumented: ps --help and docs/TOP.md have every state that ps and top show.
+func TestStatesAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/TOP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, _, _ := call("ps", "--help")
+	for _, state := range []string{"running", "stopping", "stopped", "starting", "side by side", "paused", "floor", "inverted", "member", "lost"} {
+		for name, text := range map[string]string{"ps --help": part(help, "STATE", "SHARE"), "docs/TOP.md": part(string(doc), "| STATE", "| WHY")} {
+			if !strings.Contains(text, state) {
+				t.Errorf("%s does not have the state %s", name, state)
+			}
+		}
+	}
+}
+
+// part returns the part of a text from the first occurrence of one word to the next of another.
+func part(text, from, to string) string {
+	_, rest, _ := strings.Cut(text, from)
+	before, _, _ := strings.Cut(rest, to)
+	return before
+}
+
 // TestPsSchemaIsDocumented: docs/TOP.md has every key that ps --json prints.
 func TestPsSchemaIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/TOP.md")

@@ -176,10 +176,13 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 	case err == nil:
 		wanted = started.Pool
 		warnIgnored(cmd, v, started.Ignored)
-		warnSimulated(cmd, args[0])
+		if simulates(cmd.Context()) {
+			printMessage(cmd, "warning", fmt.Sprintf("the daemon simulates its devices; %s runs as it would without giveway, and without the shim", args[0]))
+			return runProgram(path, args, os.Environ())
+		}
 	case refused(err):
 		wanted = ""
-		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]))
+		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs without these attributes", err, args[0]))
 	default:
 		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]))
 	}
@@ -199,15 +202,12 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 	return runProgram(path, args, env)
 }
 
-// warnSimulated warns that a daemon on simulated devices does not control the program.
-func warnSimulated(cmd *cobra.Command, program string) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), announceTime)
+// simulates reports whether the daemon has simulated devices, so that it controls no program.
+func simulates(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
 	st, err := client.New("").Status(ctx)
-	simulated := func(d api.Device) bool { return d.Backend == "sim" }
-	if err == nil && slices.ContainsFunc(st.Devices, simulated) {
-		printMessage(cmd, "warning", fmt.Sprintf("the daemon simulates its devices; %s runs as it would without giveway", program))
-	}
+	return err == nil && slices.ContainsFunc(st.Devices, func(d api.Device) bool { return d.Backend == "sim" })
 }
 
 // rootCause returns the innermost error, without the paths that the outer ones repeat.

@@ -123,7 +123,7 @@ func TestRunRefused(t *testing.T) {
 	startDaemon(t, &daemonNode{refuses: errors.New("not today")})
 	cmd := shell("true")
 	out, _ := cmd.CombinedOutput()
-	if got := string(out); statusOf(cmd) != "0" || !strings.Contains(got, "not today") || !strings.HasSuffix(got, "; sh runs as it would without giveway\n") {
+	if got := string(out); statusOf(cmd) != "0" || !strings.Contains(got, "not today") || !strings.HasSuffix(got, "; sh runs without these attributes\n") {
 		t.Errorf("status %s: got %s", statusOf(cmd), out)
 	}
 }

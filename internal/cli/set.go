@@ -20,8 +20,11 @@ preparation. You may change your own processes; root may change all.
 
 What is set here overrides hints, 'giveway run' and the rules of the configuration. An
 attribute that the policy in force does not use has no effect until another policy is
-chosen: a warning says so, and 'giveway ps' marks it.`,
+chosen: a warning says so, and 'giveway ps' marks it.
+
+` + clearHelp,
 		Example: `  giveway set 4711 --class batch
+  giveway set 4711 --class default
   giveway set 4711 --class batch --weight 2 --tree`,
 	}
 	f.register(cmd, attr.BySet)

@@ -24,6 +24,7 @@ type simFlags struct {
 	policy, compare string
 	seed            uint64
 	hasSeed, json   bool
+	brief           bool
 	report, trace   outputFile
 }
 
@@ -49,6 +50,12 @@ docs/SCENARIOS.md describes scenario files and defines the figures in the output
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.hasSeed = cmd.Flags().Changed("seed")
+			switch changed := cmd.Flags().Changed; {
+			case changed("policy") && f.policy == "":
+				return usageError{errors.New("--policy needs a policy, for example giveway")}
+			case changed("compare") && f.compare == "":
+				return usageError{errors.New("--compare needs policies, for example native,giveway, or all")}
+			}
 			line := progress.Start(cmd.ErrOrStderr(), "reading "+args[0])
 			defer line.Stop()
 			return runSim(cmd.OutOrStdout(), args[0], &f, line)
@@ -65,6 +72,7 @@ docs/SCENARIOS.md describes scenario files and defines the figures in the output
 	flags.StringVar(&f.compare, "compare", "", "run under each of these policies, separated by commas, or under \"all\"")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random numbers (default: the scenario's)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
+	flags.BoolVar(&f.brief, "brief", false, "print the result in one line instead of tables")
 	flags.StringVar(&f.report.path, "report", "", "write an HTML report to this file")
 	flags.StringVar(&f.trace.path, "trace", "", "write a timeline for ui.perfetto.dev to this file")
 	// These return an error only for flags that do not exist.
@@ -152,9 +160,12 @@ func runSim(w io.Writer, path string, f *simFlags, line *progress.Line) error {
 	}
 	a := analysis.Of(&o)
 	notes := w // names the files
-	if f.json {
+	switch {
+	case f.json:
 		notes, err = io.Discard, writeJSON(w, toJSON(a))
-	} else {
+	case f.brief:
+		notes, err = io.Discard, printBrief(w, a)
+	default:
 		err = printOutcome(w, a)
 	}
 	return errors.Join(

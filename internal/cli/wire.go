@@ -36,7 +36,7 @@ func Wire() {
 		for _, c := range backends.Probe() {
 			checks = append(checks, api.Check(c))
 		}
-		return checks
+		return append(checks, daemon.DeviceCheck(backends.DeviceFiles()))
 	}
 }
 

@@ -243,3 +243,40 @@ func TestMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainNamesMarkedRequests: marked requests hide all others, so the explanation names
+// them.
+func TestExplainNamesMarkedRequests(t *testing.T) {
+	for _, marked := range []bool{false, true} {
+		p := &api.Process{PID: 7, Requests: &api.Requests{Open: 2, Marked: marked}}
+		text := Write(Explain(Facts{Process: p}), 200)
+		if got := strings.Contains(text, "Its requests are marked through the API; open: 2."); got != marked {
+			t.Errorf("marked %v: got\n%s", marked, text)
+		}
+	}
+}
+
+// TestOrdersForAllDoNotHideOwn: many choices of a policy leave room for the order of the process.
+func TestOrdersForAllDoNotHideOwn(t *testing.T) {
+	own := api.Entry{PID: 7, Order: &api.Order{Name: "set", To: "weight=7"}}
+	orders := &api.Record{Entries: []api.Entry{own}}
+	for range 12 {
+		orders.Entries = append(orders.Entries, api.Entry{Order: &api.Order{Name: "policy", To: "rr"}})
+	}
+	f := Facts{Process: &api.Process{PID: 7}, Orders: orders}
+	lines := f.orderLines()
+	if len(lines) != mostForAll+2 || !strings.Contains(lines[mostForAll], "set: weight=7") || lines[mostForAll+1] != "and 10 more" {
+		t.Errorf("got %q, want %d policies, the order of the process, and how many are left", lines, mostForAll)
+	}
+}
+
+// TestHintNamesNoGiver: another user may have given the hint, so the explanation does not say
+// that the program did.
+func TestHintNamesNoGiver(t *testing.T) {
+	var layers attr.Layers
+	layers[attr.FromHint] = attr.Must("class=online")
+	f := Facts{Process: &api.Process{PID: 7, Attrs: attr.Resolve(&layers)}}
+	if got := f.attrLines(); len(got) != 1 || got[0] != "class online, by a hint" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -29,8 +29,8 @@ type Facts struct {
 
 // Section is a part of an explanation.
 type Section struct {
-	Head  string // empty: the first part
-	Lines []string
+	Head  string   `json:"head"` // empty: the first part
+	Lines []string `json:"lines"`
 }
 
 // Explain says why a process runs or waits, since when, its attributes and what would
@@ -54,6 +54,9 @@ func Explain(f Facts) []Section {
 		}
 	}
 	first.Lines = append(first.Lines, f.shareLine()...)
+	if r := f.Process.Requests; r != nil && r.Marked {
+		first.Lines = append(first.Lines, fmt.Sprintf("Its requests are marked through the API; open: %d. Others do not count until 10 s after the last mark.", r.Open))
+	}
 	sections := []Section{first}
 	for _, s := range []Section{
 		{"Late entry", f.lateLines()},
@@ -178,18 +181,25 @@ func (f *Facts) served() string {
 // mostWaits is for how many holders waits are listed one by one.
 const mostWaits = 6
 
+// OwnDelays returns for what the process waited in the last 10 s, the longest first.
+func (f *Facts) OwnDelays() []api.Delay {
+	own := []api.Delay{}
+	if f.Delays == nil {
+		return own
+	}
+	for _, d := range f.Delays.Delays {
+		if d.PID == f.Process.PID && d.Last10 > 0 {
+			own = append(own, d)
+		}
+	}
+	slices.SortStableFunc(own, func(a, b api.Delay) int { return cmp.Compare(b.Last10, a.Last10) })
+	return own
+}
+
 // waitLines says for what the process waited.
 func (f *Facts) waitLines() (lines []string) {
-	if f.Delays == nil {
-		return nil
-	}
 	rest := time.Duration(0)
-	delays := slices.Clone(f.Delays.Delays)
-	slices.SortStableFunc(delays, func(a, b api.Delay) int { return cmp.Compare(b.Last10, a.Last10) })
-	for _, d := range delays {
-		if d.PID != f.Process.PID || d.Last10 <= 0 {
-			continue
-		}
+	for _, d := range f.OwnDelays() {
 		if len(lines) == mostWaits {
 			rest += d.Last10
 			continue
@@ -229,7 +239,7 @@ var sourceText = map[attr.Source]string{
 	attr.FromBackend: "by the backend",
 	attr.FromRule:    "by a rule of the configuration",
 	attr.FromRun:     "by 'giveway run'",
-	attr.FromHint:    "by a hint of the program",
+	attr.FromHint:    "by a hint",
 	attr.FromSet:     "by 'giveway set'",
 }
 
@@ -254,32 +264,49 @@ func (f *Facts) attrLines() (lines []string) {
 	return lines
 }
 
-// mostOrders is how many orders are listed.
-const mostOrders = 8
+// mostOrders is how many orders are listed, and mostForAll how many of those may be for all
+// processes.
+const (
+	mostOrders = 8
+	mostForAll = 2
+)
 
 // changesAll reports whether an order changes how all processes are scheduled.
 func changesAll(o *api.Order) bool {
 	return !o.Refused && slices.Contains([]string{"policy", "restore", "config"}, o.Name)
 }
 
-// orderLines lists the last orders that changed the process.
-func (f *Facts) orderLines() (lines []string) {
+// OwnOrders returns the orders that changed the process or how all are scheduled, the last
+// first.
+func (f *Facts) OwnOrders() []api.Entry {
+	own := []api.Entry{}
 	if f.Orders == nil {
-		return nil
+		return own
 	}
-	left := 0
 	for _, e := range slices.Backward(f.Orders.Entries) {
-		if e.Order == nil || e.PID != f.Process.PID && !changesAll(e.Order) {
-			continue
+		if e.Order != nil && (e.PID == f.Process.PID || changesAll(e.Order)) {
+			own = append(own, e)
 		}
-		if len(lines) == mostOrders {
+	}
+	return own
+}
+
+// orderLines lists the last orders that changed the process: those for it, and the last few of
+// those for all.
+func (f *Facts) orderLines() (lines []string) {
+	left, forAll := 0, 0
+	for _, e := range f.OwnOrders() {
+		if e.PID != f.Process.PID {
+			forAll++
+		}
+		if len(lines) == mostOrders || e.PID != f.Process.PID && forAll > mostForAll {
 			left++
 			continue
 		}
 		lines = append(lines, f.Orders.Began.Add(e.At).Local().Format("2006-01-02 15:04:05")+" "+f.orderText(e.Order))
 	}
 	if left > 0 {
-		lines = append(lines, fmt.Sprintf("and %s before", format.Plural(left, "order")))
+		lines = append(lines, fmt.Sprintf("and %d more", left))
 	}
 	return lines
 }

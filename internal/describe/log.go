@@ -165,6 +165,8 @@ func logNote(e *api.Entry) string {
 		return "the policy" + device + " decides again"
 	case "inversion":
 		return "priority inversion" + strings.Replace(device, " of ", " on ", 1) + ": " + text
+	case "external":
+		return "the external policy" + device + ": " + text
 	case "guardian":
 		return "guardian: " + text
 	case "action":

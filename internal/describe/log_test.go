@@ -59,6 +59,7 @@ func TestLog(t *testing.T) {
 		{note("overruled", "slo stalled"), "the policy of device GPU-a was overruled, and the vendor's scheduling is in force: slo stalled"},
 		{note("resumed", ""), "the policy of device GPU-a decides again"},
 		{note("guardian", "running"), "guardian: running"},
+		{note("external", "it failed"), "the external policy of device GPU-a: it failed"},
 		{note("action", "stop (interrupt) of process 5: refused"), "an action failed on device GPU-a: stop (interrupt) of process 5: refused"},
 		{note("newer", ""), "newer of device GPU-a"},
 		{api.Entry{Kind: api.KindSpan, Span: &api.Span{}}, ""},

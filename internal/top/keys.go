@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/giveway/giveway/api"
@@ -89,16 +90,27 @@ func (s *State) pressTable(k Key) Effect {
 	case "space":
 		s.frozen = !s.frozen
 	case "enter", "e":
-		return Effect{Explain: s.process() != nil}
+		return Effect{Explain: s.choose() != nil}
 	default:
 		s.begin(k.Name)
 	}
 	return Effect{}
 }
 
+// choose returns the selected process, or nil. From now on the selection stays on it, wherever
+// its row moves: without this the first row would be selected, which changes every second.
+func (s *State) choose() *api.Process {
+	p := s.process()
+	s.chosen = s.chosen || p != nil
+	return p
+}
+
 // begin begins an order for the selected process.
 func (s *State) begin(key string) {
-	p := s.process()
+	if !slices.Contains([]string{"c", "w", "p", "u"}, key) {
+		return
+	}
+	p := s.choose()
 	if p == nil {
 		return
 	}

@@ -121,6 +121,34 @@ func TestSortFilterTree(t *testing.T) {
 	}
 }
 
+// TestSelectionStaysOnItsProcess: after a key that acts on the selected process or moves the
+// selection, the selection stays on the process when the order of the rows changes.
+func TestSelectionStaysOnItsProcess(t *testing.T) {
+	for keys, want := range map[string]int{
+		"":          812, // no process was chosen: the first row is selected
+		"space":     812,
+		"p y":       5100,
+		"p n":       5100,
+		"w 2 esc":   5100,
+		"c esc":     5100,
+		"u y":       5100,
+		"enter esc": 5100,
+		"down":      4600,
+		"down up":   5100,
+	} {
+		s := running(Look{}, 80, 24, 10)
+		if s.selected != 5100 {
+			t.Fatalf("got %d selected at first, want 5100", s.selected)
+		}
+		press(s, strings.Fields(keys)...)
+		press(s, "r") // the last row is the first now
+		s.Take(snapshotAt(11))
+		if s.selected != want {
+			t.Errorf("%q: got %d selected, want %d", keys, s.selected, want)
+		}
+	}
+}
+
 // TestOrders: orders are given only after a confirmation, for the process that was selected
 // when they were begun.
 func TestOrders(t *testing.T) {
