@@ -93,7 +93,7 @@ func TestExternalPolicyFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close() // connections are neither accepted nor answered
+	defer silent.Close()              // connections are neither accepted nor answered
 	const missed, met = "20ms", "10s" // deadlines; a shell may take seconds to answer on a busy machine
 	for _, tt := range []struct{ name, key, value, deadline string }{
 		{"hangs", "exec", "sleep 1000", missed},
