@@ -105,9 +105,10 @@ type queueState struct {
 	withheld     bool          // it was not let run for some of its turn, because others had work: see endTurn
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
-	load       loadState  // of a batch queue
-	triedLater bool       // its load is unknown, and it waits for a later trial: see chooseNewcomers
-	triedAt    sched.Time // when the last trial began that it was in
+	load       loadState   // of a batch queue
+	work       workPeriods // of a batch queue with counters whose visits are not known
+	triedLater bool        // its load is unknown, and it waits for a later trial: see chooseNewcomers
+	triedAt    sched.Time  // when the last trial began that it was in
 
 	sideBySide   bool // it is a light batch queue that runs side by side with others, without turns
 	outsideGroup bool // it is one of those, and waits because the group is full
@@ -164,7 +165,7 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 		p.batchAt = v.Now
 	}
 	p.rotate(v, states, &s, &set)
-	p.group.choose(p.current, v.Queues, states, p.sharing && s.activeOnline > 0)
+	p.group.choose(p.current, v.Queues, states, p.sharing && s.limitsSharing(dev))
 	p.updateOverlap(v, states, &s)
 	if s.hasOnline && s.inRotation > 0 {
 		s.wake = earlier(s.wake, s.usageChange)
@@ -222,7 +223,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 			break // to stop it would cost a stop and a start for each online request
 		}
 		s.wake = earlier(s.wake, s.busyChange)
-		if s.busy && set.stopWhenBusy || q.ID != p.current || idle && s.classIdleWaits {
+		if s.busy && set.stopWhenBusy || q.ID != p.current && !p.runsBeside(q, st) || idle && s.classIdleWaits {
 			return
 		}
 	case idle && st.takesTurns && p.classIdleStop > now && q.Level() != sched.LevelNone: // one that cannot be stopped is granted, for a slice below the default one
@@ -247,7 +248,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 		st.withheld = true
 		return
 	}
-	g.Reason = p.runReason(dev, q, st)
+	g.Reason = p.runReason(q, st)
 	p.grants = append(p.grants, g)
 }
 
@@ -311,7 +312,7 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time) 
 	st.takesTurns = !st.unusedTurn && q.Runnable()
 	if q.Runnable() {
 		st.readyAt = now
-	} else if until := st.readyAt.Add(shortRest); st.sideBySide && now < until && !q.Attr.Paused && q.Visits.Known && yieldsBySlice(dev, q) {
+	} else if until := st.readyAt.Add(shortRest); st.sideBySide && now < until && !q.Attr.Paused && yieldsBySlice(dev, q) {
 		st.takesTurns = !st.unusedTurn
 		return until
 	}

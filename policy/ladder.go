@@ -134,10 +134,11 @@ func (l *ladder) build(dev sched.Device) {
 		l.rungs[l.start].setting = setting{slice: sched.MinSlice, bound: batchBound, stopWhenBusy: true}
 		l.rungs[l.last].setting = setting{slice: sched.MinSlice, bound: batchBound, stopWhenBusy: true, stopDuringRequests: true}
 	} else {
-		l.start, l.last = 3, 3
+		l.start, l.last = 4, 4
 		l.rungs[1].bound = 4 * batchBound
 		l.rungs[2].bound = batchBound
 		l.rungs[3].setting = setting{bound: batchBound, stopWhenBusy: true}
+		l.rungs[4].setting = setting{slice: sched.MinSlice, bound: batchBound, stopWhenBusy: true} // light queues take turns: one stop suffices
 	}
 	l.current, l.chosen = l.start, l.start
 }

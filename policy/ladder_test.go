@@ -95,7 +95,7 @@ func TestLadderHasTheDocumentedRungs(t *testing.T) {
 		{"any slice is safe", sched.Device{Slice: 2 * ms}, []setting{{}, {slice: ms, bound: 16}, {slice: 500 * us, bound: 16}, {slice: 250 * us, bound: 16}, {slice: 125 * us, bound: 4}, atOnce, stopped}, 5},
 		{"half can be shared", sched.Device{Slice: 2 * ms, MinSharedSlice: ms}, []setting{{}, {slice: ms, bound: 4}, atOnce, stopped}, 2},
 		{"only the default can", sched.Device{Slice: 2 * ms, MinSharedSlice: 2 * ms}, []setting{{}, atOnce, stopped}, 1},
-		{"no slices", sched.Device{}, []setting{{}, {bound: 16}, {bound: 4}, {bound: 4, stopWhenBusy: true}}, 3},
+		{"no slices", sched.Device{}, []setting{{}, {bound: 16}, {bound: 4}, {bound: 4, stopWhenBusy: true}, atOnce}, 4},
 	} {
 		var l ladder
 		l.build(c.dev)

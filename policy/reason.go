@@ -3,9 +3,9 @@ package policy
 import "github.com/giveway/giveway/sched"
 
 // runReason returns why a batch or idle queue that is granted runs.
-func (p *giveway) runReason(dev *sched.Device, q *sched.Queue, st *queueState) sched.Reason {
+func (p *giveway) runReason(q *sched.Queue, st *queueState) sched.Reason {
 	switch {
-	case yieldsBySlice(dev, q) && p.runsBeside(q, st):
+	case p.runsBeside(q, st):
 		return sched.Beside
 	case q.ID == p.current && p.burst.phase == inGap:
 		return sched.InGap

@@ -67,14 +67,14 @@ func TestRunReasons(t *testing.T) {
 		{"its turn", sliceable, func(p *giveway, st *queueState) { p.current, st.takesTurns = 1, true }, sched.ItsTurn},
 		{"its turn in a gap", sliceable, func(p *giveway, _ *queueState) { p.current, p.burst.phase = 1, inGap }, sched.InGap},
 		{"side by side", sliceable, func(p *giveway, st *queueState) { p.sharingNow, st.sideBySide = true, true }, sched.Beside},
-		{"the same without a slice", other, func(p *giveway, st *queueState) { p.sharingNow, st.sideBySide, p.current = true, true, 1 }, sched.ItsTurn},
+		{"the same without a slice", other, func(p *giveway, st *queueState) { p.sharingNow, st.sideBySide, p.current = true, true, 1 }, sched.Beside},
 		{"an overlap", sliceable, func(p *giveway, _ *queueState) { p.overlap.leaving = 1 }, sched.Beside},
 		{"no work", sliceable, func(*giveway, *queueState) {}, sched.NoWork},
 		{"cannot be stopped", sliceable, func(_ *giveway, st *queueState) { st.takesTurns = true }, sched.Unstoppable},
 	} {
 		p, a := makeGiveway(), queueState{}
 		tt.change(p, &a)
-		if got := p.runReason(&h200Device, &tt.q, &a); got != tt.want {
+		if got := p.runReason(&tt.q, &a); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}

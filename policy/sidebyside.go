@@ -6,13 +6,13 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// sideBySide decides which batch queues of a device with time slices run side by side.
-// Light queues do, all the time, together with the heavy queue whose turn it is. Without
-// online work they have the device's default slice. Beside online work they have a shorter
+// sideBySide decides which batch queues of a device run side by side.
+// Light queues do, all the time, together with the heavy queue whose turn it is. On a device with time
+// slices, without online work, they have the default slice. Beside online work they have a shorter
 // one, which costs them little and online work waits less: the parameter shared.
 //
 // Which queues are light is found out in trials (trial.go) and overlaps (overlap.go), by their
-// visits (load.go). How many run at a time beside online work is up to the group (group.go).
+// visits (load.go), and where visits are not known by counters (workperiod.go). How many run at a time beside online work is up to the group (group.go).
 // For a request that is expected the device is cleared (clear.go).
 type sideBySide struct {
 	sharedSlice time.Duration // the parameter shared
@@ -27,6 +27,11 @@ type sideBySide struct {
 	// sharesBetweenRequests is set if light queues run side by side only because requests are
 	// regular: see setting.betweenRequests.
 	sharesBetweenRequests bool
+
+	// untold is set if queues of which neither visits nor counters are known run side by side: there is
+	// no online queue, and all weights are equal. Turns would gain little there if the queues fill the
+	// device, and cost most of their work if they do not.
+	untold bool
 
 	trial    trial
 	overlap  overlap
@@ -55,11 +60,17 @@ const (
 
 // isLight reports whether q runs side by side with others if there are any.
 func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, st *queueState) bool {
-	return isCandidate(dev, q, st) && !st.overdrawn && (st.load.verdict == lightLoad || s.inTrial(st))
+	switch {
+	case !st.takesTurns || q.Attr.Class != sched.Batch || st.overdrawn:
+		return false
+	case !q.Visits.Known && !q.Counters.Known:
+		return s.untold
+	}
+	return st.load.verdict == lightLoad && (judgedByCounters(q) || isCandidate(dev, q, st)) || s.inTrial(st) && isCandidate(dev, q, st)
 }
 
 // isCandidate reports whether the load of q matters, because q would use a turn, and can be found
-// out, because its visits are known.
+// out by its visits.
 func isCandidate(dev *sched.Device, q *sched.Queue, st *queueState) bool {
 	return st.takesTurns && q.Attr.Class == sched.Batch && q.Visits.Known && yieldsBySlice(dev, q)
 }
@@ -79,9 +90,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 	}
 	s.chooseNewcomers(v, states, newcomers)
 	s.updateTrial(v.Now, dev, newcomers, sum)
-	if !sum.traced {
-		return
-	}
+	s.untold = !sum.hasOnline && !sum.weighted
 	if sum.activeOnline > 0 && sum.unstoppable == 0 {
 		judgeByUse(v.Now, states)
 	}
@@ -95,6 +104,9 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		// longer than the default slice, such as that of a floor turn, online work ends them.
 		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
 		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, alone-q.Visits.Alone)
+		if judgedByCounters(q) {
+			st.load.verdict = st.work.watch(q, v.Now, sum.weighted, st.load.verdict)
+		}
 		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {
 			st.servedThen, st.unservedSince = q.Served, v.Now
 		}
@@ -132,9 +144,9 @@ func timeAlone(queues []sched.Queue) time.Duration {
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
 	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch
 	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
-	was, sharing := s.sharing, s.mayShare && (sum.activeOnline == 0 || !turns)
-	s.sharing = sharing
 	dev := &v.Devices[0]
+	was, sharing := s.sharing, s.mayShare && (!sum.limitsSharing(dev) || !turns)
+	s.sharing = sharing
 	for i := 0; i < len(states) && (sharing || was); i++ {
 		st := &states[i]
 		st.sideBySide = sharing && s.isLight(dev, &v.Queues[i], st)

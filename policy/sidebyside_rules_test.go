@@ -649,12 +649,11 @@ func TestCompanyOfABatchQueue(t *testing.T) {
 // countLoads counts the queues as summarize does before watchLoads.
 func countLoads(v *sched.View, states []queueState, sum *summary) {
 	p := makeGiveway()
-	sum.running, sum.newcomers, sum.traced = 0, 0, false
+	sum.running, sum.newcomers = 0, 0
 	for i := range v.Queues {
 		q, st := &v.Queues[i], &states[i]
 		switch q.Attr.Class {
 		case sched.Batch:
-			sum.traced = sum.traced || q.Visits.Known
 			if st.takesTurns && q.Runnable() {
 				countBatch(&v.Devices[0], q, st, sum)
 			}

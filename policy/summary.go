@@ -6,7 +6,6 @@ import "github.com/giveway/giveway/sched"
 type summary struct {
 	hasOnline bool // there is an online queue
 	hasBatch  bool // there is a batch or class-idle queue
-	traced    bool // the visits of a batch or class-idle queue are known
 
 	busy       bool       // batch work gives way: online work is ready, was ready within linger, or is expected now
 	busyChange sched.Time // when busy changes without an event
@@ -16,6 +15,9 @@ type summary struct {
 	inRotation    int         // queues that take turns
 	rotationClass sched.Class // their class
 	unstoppable   int         // batch and class-idle queues that would take turns but cannot be stopped: they always run
+
+	weight   int64 // of a batch queue that takes turns
+	weighted bool  // there are others, with other weights
 
 	running   int // batch and standard queues that run and have work
 	newcomers int // batch queues whose load is unknown
@@ -77,11 +79,19 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	p.updateBusy(v.Now, dev, onlineReady, set.stopWhenBusy, &s)
 	if dev.Sliced() {
 		p.limitShares(v, states)
-		p.watchLoads(v, states, &s)
-		p.decide(v, states, &s, set)
+	}
+	p.watchLoads(v, states, &s)
+	p.decide(v, states, &s, set)
+	if dev.Sliced() {
 		p.measureClear(v, states, &s)
 	}
 	return s
+}
+
+// limitsSharing reports whether there is online work that waits longer if more batch queues run side by
+// side. Without slices it waits for the stop of each.
+func (s *summary) limitsSharing(dev *sched.Device) bool {
+	return s.activeOnline > 0 || s.hasOnline && !dev.Sliced()
 }
 
 // summarizeBatch adds a batch or class-idle queue to the summary. Only the queues of the first class
@@ -89,7 +99,6 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	class := q.Attr.Class
 	s.hasBatch = true
-	s.traced = s.traced || q.Visits.Known
 	p.clocks[class-sched.Batch].see(&st.vtime, q.Weight()*unit)
 	if !st.takesTurns {
 		return
@@ -111,6 +120,8 @@ func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueSta
 
 // countBatch counts a batch queue that would use a turn now.
 func countBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
+	s.weighted = s.weighted || s.weight != 0 && s.weight != q.Weight()
+	s.weight = q.Weight()
 	if q.State == sched.Running {
 		s.running++
 	}

@@ -99,7 +99,7 @@ func TestShortRest(t *testing.T) {
 		{"a moment ago", h200Device, idle, true, 5*ms - 1, true},
 		{"a while ago", h200Device, idle, true, 5 * ms, false},
 		{"takes turns", h200Device, idle, false, 0, false},
-		{"without a trace", h200Device, untraced, true, 0, false},
+		{"without a trace", h200Device, untraced, true, 0, true},
 		{"paused", h200Device, paused, true, 0, false},
 		{"without slices", sched.Device{}, idle, true, 0, false},
 	} {

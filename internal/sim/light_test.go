@@ -59,6 +59,12 @@ type outcome struct {
 // run runs the mixture for 30 s after a warm-up of 1 s.
 func (m *mixture) run(t *testing.T, seed uint64, policy string, params ...map[string]string) outcome {
 	t.Helper()
+	return m.runOn(t, model(t, "nvidia-h200"), seed, policy, params...)
+}
+
+// runOn is run on another device.
+func (m *mixture) runOn(t *testing.T, device sim.Model, seed uint64, policy string, params ...map[string]string) outcome {
+	t.Helper()
 	clients := m.batch
 	if m.arrival.Every > 0 {
 		lc := graph(0)
@@ -67,6 +73,7 @@ func (m *mixture) run(t *testing.T, seed uint64, policy string, params ...map[st
 	}
 	cfg := sloWorld(t, seed, policy, clients...)
 	cfg.Warmup, cfg.Length = time.Second, 30*time.Second
+	cfg.Devices[0].Model = device
 	for _, p := range params {
 		cfg.Policy = choose(t, policy, p)
 	}
