@@ -286,9 +286,13 @@ func givesWay(q *sched.Queue) bool {
 
 // shortRest is for how long a queue with counters that runs side by side with others still takes part
 // after it ran out of work. A process that launches kernel by kernel runs out of work all the time: if
-// it took no part in that moment, its trial would end. A queue that has a turn of its own gives it up
-// at once.
+// it took no part in that moment, its trial would end. So does a light one that takes turns: it would
+// lose its turn. Any other queue that has a turn of its own gives it up at once.
 const shortRest = 5 * time.Millisecond
+
+func (st *queueState) restsShortly(q *sched.Queue, dev *sched.Device) bool {
+	return st.sideBySide && yieldsBySlice(dev, q) || judgedByCounters(q) && st.load.verdict == lightLoad
+}
 
 // update charges q for its service since the last plan, and sets whether it takes turns. Side
 // by side only the service above sideBySideShare times its share counts: see limitShares. It returns
@@ -312,7 +316,7 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time) 
 	st.takesTurns = !st.unusedTurn && q.Runnable()
 	if q.Runnable() {
 		st.readyAt = now
-	} else if until := st.readyAt.Add(shortRest); st.sideBySide && now < until && !q.Attr.Paused && yieldsBySlice(dev, q) {
+	} else if until := st.readyAt.Add(shortRest); st.restsShortly(q, dev) && now < until && !q.Attr.Paused {
 		st.takesTurns = !st.unusedTurn
 		return until
 	}

@@ -28,9 +28,13 @@ type sideBySide struct {
 	// regular: see setting.betweenRequests.
 	sharesBetweenRequests bool
 
-	// untold is set if queues of which neither visits nor counters are known run side by side: there is
-	// no online queue, and all weights are equal. Turns would gain little there if the queues fill the
-	// device, and cost most of their work if they do not.
+	// weighted is set if batch queues have different weights. Queues whose visits are not known then take
+	// turns: side by side nothing would tell how much of the device each of them gets.
+	weighted bool
+
+	// untold is set if queues of which neither visits nor counters are known run side by side, because
+	// there is no online queue. Turns would gain little if the queues fill the device, and cost most of
+	// their work if they do not.
 	untold bool
 
 	trial    trial
@@ -63,10 +67,10 @@ func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, st *queueState) 
 	switch {
 	case !st.takesTurns || q.Attr.Class != sched.Batch || st.overdrawn:
 		return false
-	case !q.Visits.Known && !q.Counters.Known:
-		return s.untold
+	case !q.Visits.Known:
+		return !s.weighted && (!q.Counters.Known && s.untold || q.Counters.Known && st.load.verdict == lightLoad)
 	}
-	return st.load.verdict == lightLoad && (judgedByCounters(q) || isCandidate(dev, q, st)) || s.inTrial(st) && isCandidate(dev, q, st)
+	return isCandidate(dev, q, st) && (st.load.verdict == lightLoad || s.inTrial(st))
 }
 
 // isCandidate reports whether the load of q matters, because q would use a turn, and can be found
@@ -90,7 +94,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 	}
 	s.chooseNewcomers(v, states, newcomers)
 	s.updateTrial(v.Now, dev, newcomers, sum)
-	s.untold = !sum.hasOnline && !sum.weighted
+	s.weighted, s.untold = sum.weighted, !sum.hasOnline
 	if sum.activeOnline > 0 && sum.unstoppable == 0 {
 		judgeByUse(v.Now, states)
 	}
@@ -105,7 +109,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
 		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, alone-q.Visits.Alone)
 		if judgedByCounters(q) {
-			st.load.verdict = st.work.watch(q, v.Now, sum.weighted, st.load.verdict)
+			st.load.verdict = st.work.watch(q, st.load.verdict)
 		}
 		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {
 			st.servedThen, st.unservedSince = q.Served, v.Now

@@ -15,49 +15,34 @@ import (
 // judgedByCounters reports whether the load of q is found out by its counters.
 func judgedByCounters(q *sched.Queue) bool { return q.Counters.Known && !q.Visits.Known }
 
-// workPeriods are the periods in which a queue with counters has work, from ready to idle.
+// workPeriods are the periods of device time in which a queue with counters had work.
 type workPeriods struct {
-	working bool          // the queue has work
-	served  time.Duration // Queue.Served when it got work
-	idleAt  sched.Time    // when it last ran out of work
-	length  meanTime      // device time in a period
-	gap     meanTime      // time between two periods
+	idled  uint64        // Counters.Idled when the first of them began
+	served time.Duration // Queue.Served then
+	last   uint64        // Counters.Idled at the last plan
+	since  time.Duration // Queue.Served when that last changed
 }
 
 const (
 	periodsToTell = 8                     // periods that a verdict needs
-	lightPeriod   = 5 * time.Millisecond  // a tenth of a turn: a queue with shorter periods is light
-	heavyPeriod   = 25 * time.Millisecond // half of a turn: a queue with a longer period is heavy
+	lightPeriod   = 25 * time.Millisecond // half of a turn: a queue with shorter periods is light
+	heavyPeriod   = 50 * time.Millisecond // a turn: a queue with a longer period is heavy
 )
 
-// watch updates the periods of q, and returns the load of q, which was verdict. Weighted says that
-// queues have different weights. Then a queue that has work for most of the time is not light: side by
-// side it would get as much as the others, whatever its weight.
-func (w *workPeriods) watch(q *sched.Queue, now sched.Time, weighted bool, verdict load) load {
-	switch ready := q.Ready(); {
-	case ready && !w.working:
-		w.working, w.served = true, q.Served
-		if w.idleAt > 0 {
-			w.gap.add(now.Sub(w.idleAt))
-		}
-	case !ready && w.working:
-		w.working, w.idleAt = false, now
-		w.length.add(q.Served - w.served)
+// watch updates the periods of q, and returns the load of q, which was verdict.
+func (w *workPeriods) watch(q *sched.Queue, verdict load) load {
+	if idled := q.Counters.Idled; idled != w.last {
+		w.last, w.since = idled, q.Served
 	}
-	gap := w.gap.mean
-	if verdict == lightLoad {
-		gap *= 2 // so that a queue on the border does not change all the time
-	}
+	periods, took := w.last-w.idled, q.Served-w.served
 	switch {
-	case w.working && q.Served-w.served > heavyPeriod:
-		w.length, w.gap = meanTime{}, meanTime{} // what was before tells nothing about what is now
-		return heavyLoad
-	case w.length.n < periodsToTell:
+	case q.Served-w.since > heavyPeriod: // it no longer runs out of work
+		verdict = heavyLoad
+	case periods < periodsToTell:
 		return verdict
-	case w.length.mean > heavyPeriod, weighted && w.length.mean > gap:
-		return heavyLoad
-	case w.length.mean < lightPeriod:
-		return lightLoad
+	case took < time.Duration(periods)*lightPeriod:
+		verdict = lightLoad
 	}
+	w.idled, w.served, w.since = w.last, q.Served, q.Served
 	return verdict
 }

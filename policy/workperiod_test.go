@@ -7,112 +7,141 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// run lets a queue have work for so much device time and then none for so long, several times, and
-// returns the load.
-func (w *workPeriods) run(q *sched.Queue, now *sched.Time, times int, work, gap time.Duration, weighted bool, l load) load {
+// run lets a queue run out of work after so much device time, several times, and returns its load.
+func (w *workPeriods) run(q *sched.Queue, times int, work time.Duration, l load) load {
 	for range times {
-		q.Counters.Submitted++
-		l = w.watch(q, *now, weighted, l)
-		*now, q.Served = now.Add(work), q.Served+work
-		l = w.watch(q, *now, weighted, l)
-		q.Counters.Completed = q.Counters.Submitted
-		l = w.watch(q, *now, weighted, l)
-		*now = now.Add(gap)
-		l = w.watch(q, *now, weighted, l)
+		q.Served += work
+		l = w.watch(q, l)
+		q.Counters.Idled++
+		l = w.watch(q, l)
 	}
 	return l
 }
 
-// TestLoadByCounters checks that a queue that runs out of work within a tenth of a turn is light, after
-// eight periods, and one that does not within half of a turn heavy, at once. With different weights a
-// queue that has work for most of the time is heavy.
+// TestLoadByCounters checks that a queue that runs out of work within half of a turn is light, after
+// eight periods, and one that does not within a turn heavy, at once.
 func TestLoadByCounters(t *testing.T) {
 	for _, tt := range []struct {
-		name      string
-		was       load
-		times     int
-		work, gap time.Duration
-		weighted  bool
-		want      load
+		name  string
+		was   load
+		times int
+		work  time.Duration
+		want  load
 	}{
-		{"too few periods", unknownLoad, 7, ms, ms, false, unknownLoad},
-		{"short periods", unknownLoad, 8, ms, ms, false, lightLoad},
-		{"just short enough", unknownLoad, 8, 5*ms - 1, ms, false, lightLoad},
-		{"neither", unknownLoad, 20, 5 * ms, ms, false, unknownLoad},
-		{"it was light", lightLoad, 20, 25 * ms, ms, false, lightLoad},
-		{"it was heavy", heavyLoad, 20, 5 * ms, ms, false, heavyLoad},
-		{"now its periods are short", heavyLoad, 8, ms, ms, false, lightLoad},
-		{"a long period", unknownLoad, 1, 25*ms + 1, ms, false, heavyLoad},
-		{"of a light queue", lightLoad, 1, 25*ms + 1, ms, false, heavyLoad},
-		{"short ones with different weights", unknownLoad, 8, ms, ms, true, lightLoad},
-		{"for most of the time", unknownLoad, 8, ms, ms - 1, true, heavyLoad},
-		{"for most of the time, of a light queue", lightLoad, 8, ms, ms - 1, true, lightLoad},
-		{"for two thirds of the time", lightLoad, 8, ms, ms/2 - 1, true, heavyLoad},
-		{"with equal weights", unknownLoad, 8, ms, 0, false, lightLoad},
+		{"too few periods", unknownLoad, 7, ms, unknownLoad},
+		{"short periods", unknownLoad, 8, ms, lightLoad},
+		{"just short enough", unknownLoad, 8, 25*ms - 1, lightLoad},
+		{"neither", unknownLoad, 20, 25 * ms, unknownLoad},
+		{"it was light", lightLoad, 20, 50 * ms, lightLoad},
+		{"it was heavy", heavyLoad, 20, 25 * ms, heavyLoad},
+		{"now its periods are short", heavyLoad, 8, ms, lightLoad},
+		{"a long period", unknownLoad, 1, 50*ms + 1, heavyLoad},
+		{"of a light queue", lightLoad, 1, 50*ms + 1, heavyLoad},
 	} {
-		w, q, now := workPeriods{}, sched.Queue{Counters: sched.Counters{Known: true}}, sched.Time(time.Minute)
-		if got := w.run(&q, &now, tt.times, tt.work, tt.gap, tt.weighted, tt.was); got != tt.want {
+		w, q := workPeriods{}, sched.Queue{}
+		if got := w.run(&q, tt.times, tt.work, tt.was); got != tt.want {
 			t.Errorf("%s: got load %d, want %d", tt.name, got, tt.want)
 		}
 	}
 }
 
 // TestLoadByCountersBeginsAnew checks that after a long period eight short ones are needed again, and
-// that time in which the queue was stopped does not make a period long.
+// that several periods between two plans count.
 func TestLoadByCountersBeginsAnew(t *testing.T) {
-	w, q, now := workPeriods{}, sched.Queue{Counters: sched.Counters{Known: true}}, sched.Time(time.Minute)
-	l := w.run(&q, &now, 20, ms, ms, false, unknownLoad)
-	if l = w.run(&q, &now, 1, time.Second, ms, false, l); l != heavyLoad {
+	w, q := workPeriods{}, sched.Queue{}
+	l := w.run(&q, 20, ms, unknownLoad)
+	if l = w.run(&q, 1, time.Second, l); l != heavyLoad {
 		t.Errorf("after a long period: got load %d, want heavy", l)
 	}
-	if l = w.run(&q, &now, 7, ms, ms, false, l); l != heavyLoad { // with the long one these are eight, and their mean is long
-		t.Errorf("after seven short ones: got load %d, want heavy", l)
+	if l = w.run(&q, 6, ms, l); l != heavyLoad {
+		t.Errorf("after the end of that and six short ones: got load %d, want heavy", l)
 	}
-	if l = w.run(&q, &now, 40, ms, ms, false, l); l != lightLoad {
-		t.Errorf("after many short ones: got load %d, want light", l)
+	if l = w.run(&q, 1, ms, l); l != lightLoad {
+		t.Errorf("after seven: got load %d, want light", l)
 	}
-	q.Counters.Submitted++
-	w.watch(&q, now, false, l)
-	now = now.Add(time.Second) // stopped: not served
-	if l = w.watch(&q, now, false, l); l != lightLoad {
-		t.Errorf("after a second in which it was stopped: got load %d, want light", l)
+	l = w.run(&q, 1, time.Second, l)
+	q.Served, q.Counters.Idled = q.Served+40*ms, q.Counters.Idled+8
+	if l = w.watch(&q, l); l != lightLoad {
+		t.Errorf("after eight periods between two plans: got load %d, want light", l)
 	}
 }
 
-// TestQueuesThatNothingIsKnownAbout checks that batch queues without visits and counters run side by
-// side if there is no online queue and their weights are equal, on any device, and otherwise take turns.
-func TestQueuesThatNothingIsKnownAbout(t *testing.T) {
+// TestLightQueueKeepsItsTurn checks that a light queue by its counters, which takes turns because weights
+// differ, does not lose its turn when it runs out of work for a moment, and a heavy one does.
+func TestLightQueueKeepsItsTurn(t *testing.T) {
+	for l, want := range map[load]bool{lightLoad: true, heavyLoad: false, unknownLoad: false} {
+		now := sched.Time(time.Minute)
+		q := sched.Queue{Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Submitted: 1, Known: true}}
+		st := queueState{class: sched.Batch}
+		st.update(&q, &sched.Device{}, now)
+		st.load.verdict = l
+		q.Counters.Completed = 1
+		if st.update(&q, &sched.Device{}, now.Add(ms)); st.takesTurns != want {
+			t.Errorf("load %d, out of work for a moment: takes turns %v, want %v", l, st.takesTurns, want)
+		}
+		if st.update(&q, &sched.Device{}, now.Add(5*ms)); st.takesTurns {
+			t.Errorf("load %d, out of work for 5 ms: takes turns, want not", l)
+		}
+	}
+}
+
+// TestQueuesWithoutTrace checks which batch queues run whose visits are not known. Light ones by their
+// counters run side by side, and those that nothing is known about do if there is no online queue. With
+// different weights all take turns.
+func TestQueuesWithoutTrace(t *testing.T) {
 	for _, dev := range []sched.Device{h200Device, {ID: "amd", StopTime: ms}} {
 		for _, tt := range []struct {
 			name   string
+			loads  []load
 			change func(queues []sched.Queue)
 			want   int // queues that run
 		}{
-			{"equal weights", func([]sched.Queue) {}, 3},
-			{"different weights", func(q []sched.Queue) { q[2].Attr.Weight = 2 }, 1},
-			{"that of one without a weight", func(q []sched.Queue) { q[2].Attr.Weight = 1 }, 3},
-			{"an online queue", func(q []sched.Queue) { q[0].Attr.Class, q[0].Counters.Known = sched.Online, true }, 2},
-			{"a paused queue of another weight", func(q []sched.Queue) { q[2].Attr.Weight, q[2].Attr.Paused = 2, true }, 3},
-			{"queues of class idle", func(q []sched.Queue) {
+			{"nothing is known", nil, nil, 3},
+			{"different weights", nil, func(q []sched.Queue) { q[2].Attr.Weight = 2 }, 1},
+			{"the weight that is the default", nil, func(q []sched.Queue) { q[2].Attr.Weight = 1 }, 3},
+			{"an online queue", nil, func(q []sched.Queue) { q[0].Attr.Class, q[0].Counters.Known = sched.Online, true }, 2},
+			{"a paused queue of another weight", nil, func(q []sched.Queue) { q[2].Attr.Weight, q[2].Attr.Paused = 2, true }, 2},
+			{"class idle", nil, func(q []sched.Queue) {
 				for i := range q {
 					q[i].Attr.Class = sched.Idle
 				}
 			}, 1},
+			{"light", []load{lightLoad, lightLoad, lightLoad}, nil, 3},
+			{"light, beside an online queue", []load{lightLoad, lightLoad, lightLoad}, func(q []sched.Queue) { q[0].Attr.Class, q[0].Counters.Submitted = sched.Online, 0 }, 3},
+			{"light, different weights", []load{lightLoad, lightLoad, lightLoad}, func(q []sched.Queue) { q[2].Attr.Weight = 2 }, 1},
+			{"two light", []load{lightLoad, lightLoad, heavyLoad}, nil, 3},
+			{"one light", []load{lightLoad, heavyLoad, heavyLoad}, nil, 2},
+			{"newcomers", []load{unknownLoad, unknownLoad, unknownLoad}, nil, 1},
 		} {
 			v := &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{dev}}
+			p := makeGiveway()
 			for i := range 3 {
 				q := sched.Queue{ID: sched.QueueID(i + 1), Device: dev.ID, Can: sched.CanInterrupt, Attr: sched.Attr{Class: sched.Batch}}
 				if dev.Sliced() {
 					q.Can |= sched.CanSlice
 				}
+				if tt.loads != nil {
+					q.Counters = sched.Counters{Submitted: 1, Known: true}
+				}
 				v.Queues = append(v.Queues, q)
 			}
-			tt.change(v.Queues)
-			p := makeGiveway()
+			if tt.change != nil {
+				tt.change(v.Queues)
+			}
 			p.Plan(v)
+			for i := range tt.loads {
+				p.states.values[i].load.verdict = tt.loads[i]
+			}
 			v.Now = v.Now.Add(ms)
-			if got := p.Plan(v).Grants; len(got) != tt.want {
-				t.Errorf("%s, slices %v: got %v, want %d queues to run", tt.name, dev.Sliced(), got, tt.want)
+			got := 0
+			for _, g := range p.Plan(v).Grants {
+				q := v.Queues[g.Queue-1]
+				if q.Runnable() || q.Attr.Class == sched.Online {
+					got++
+				}
+			}
+			if got != tt.want {
+				t.Errorf("%s, slices %v: got %d queues that run, want %d", tt.name, dev.Sliced(), got, tt.want)
 			}
 		}
 	}

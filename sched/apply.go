@@ -174,7 +174,7 @@ func (s *Scheduler) progress(q *Queue, counters *Counters) bool {
 	c.Submitted = max(c.Submitted, counters.Submitted)
 	c.Launched = min(max(c.Launched, counters.Launched), c.Submitted)
 	c.Completed = min(max(c.Completed, counters.Completed), c.Launched)
-	c.Late = max(c.Late, counters.Late)
+	c.Late, c.Idled = max(c.Late, counters.Late), max(c.Idled, counters.Idled)
 	q.countReady(s.now)
 	switch {
 	case !q.Ready():

@@ -103,6 +103,7 @@ type Counters struct {
 	Launched  uint64 // of those, handed to the device
 	Completed uint64 // of those, finished
 	Late      uint64 // requests that entered the device late, when most of their commands were launched
+	Idled     uint64 // times that the queue ran out of work; the shim notices it when the process waits for its work
 	Known     bool   // false if no backend can read them; the queue then counts as ready
 }
 

@@ -38,7 +38,7 @@
  * 1: the first release.
  * 2: late entry (late_entry, late_requests, late_ns, late_early, late_ratios, late_given_up), stream
  *    classes (stream_classes, class_holds, class_held_ns, class_let_go).
- * 3: a lease of the orders (orders_lease_ns).
+ * 3: a lease of the orders (orders_lease_ns), idled.
  */
 #define GW_ABI_LOWEST 1u
 #ifndef GW_ABI /* a test compiles shims of other versions */
@@ -204,7 +204,8 @@ struct gw_page {
   uint64_t class_holds;
   uint64_t class_held_ns;
   uint64_t class_let_go;
-  uint64_t reserved6[5];
+  uint64_t idled; /* how often the process ran out of work, as far as it waits for its work. Since version 3 */
+  uint64_t reserved6[4];
 };
 
 /* The status page: one for all processes, which can only read it. */

@@ -59,7 +59,7 @@ int gw_stream_get(const struct gw_runtime *rt, void *ctx, void *stream) {
   if (at < 0) at = vacant_in(first_of_more(h), GW_MORE_WAYS);
   if (at < 0) return -1;
   struct gw_stream *s = &gw_act.streams[at];
-  uint32_t generation = s->generation + 1;
+  uint32_t generation = ++gw_act.generations;
   if (at >= GW_FEW && !s->runtime) gw_act.more++;
   *s = (struct gw_stream){.runtime = rt, .ctx = ctx, .stream = stream, .generation = generation};
   gw_act.used[at / 64] |= 1ull << at % 64;
@@ -83,7 +83,7 @@ void gw_stream_free(int slot) {
   complete(s, s->launched);
   if (slot >= GW_FEW && s->runtime) gw_act.more--;
   if (s->destroyed) __atomic_store_n(&gw_act.destroyed, gw_act.destroyed - 1, __ATOMIC_RELAXED);
-  *s = (struct gw_stream){.generation = s->generation + 1};
+  *s = (struct gw_stream){.generation = ++gw_act.generations};
   gw_act.used[slot / 64] &= ~(1ull << slot % 64);
 }
 
@@ -197,7 +197,10 @@ bool gw_update(void) {
     bool guess = watch && !(watch & GW_EXPLICIT_REQUESTS);
     if (!ready && guess && gw_act.changed_ns && !gw_act.explicit_requests && gw_log_request(gw_act.changed_ns, now)) ring = true;
     if (ready && watch) gw_hook_ready(now);
-    if (!ready) gw_late_idle();
+    if (!ready) {
+      GW_WRITE(idled, ++gw_act.idled);
+      gw_late_idle();
+    }
     if (!gw_act.explicit_requests) GW_WRITE(open_requests, ready && guess);
     gw_act.ready = ready;
     gw_act.changed_ns = now;
@@ -221,6 +224,7 @@ void gw_activity_publish(void) {
   GW_WRITE(held_ns, gw_act.held_ns);
   GW_WRITE(holds, gw_act.holds);
   GW_WRITE(overruns, gw_act.overruns);
+  GW_WRITE(idled, gw_act.idled);
   GW_WRITE(open_requests, gw_act.open_requests);
   GW_WRITE(runtimes, gw_act.runtimes);
   /* The new page's log and ring are empty. */

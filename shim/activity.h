@@ -82,12 +82,14 @@ struct gw_activity {
   uint64_t untracked; /* commands in flight on streams without a slot: not bounded */
   uint64_t exempt; /* on all streams */
   uint64_t holds, held_ns, overruns;
+  uint64_t idled; /* how often ready became false */
   uint64_t requests, hints;
   uint32_t open_requests;
   uint32_t doorbell;
 
   uint32_t more;                  /* slots of the second part that are not free */
   uint64_t used[GW_STREAMS / 64]; /* slots that are not free */
+  uint32_t generations;        /* given to slots so far: no two streams with one handle have the same */
   uint64_t pace_ns;            /* recent device time per command: see bound.c; 0: unknown */
   uint64_t pace_at, pace_done; /* when it was last measured, and the value of completed then */
   struct gw_class_state classes; /* of the high streams: see class.c */

@@ -14,7 +14,9 @@ uint32_t gw_captures;
 static struct {
   const struct gw_runtime *runtime; /* NULL: the entry is free */
   void *ctx, *stream;
+  uint64_t number; /* of the capture */
 } list[LISTED];
+static uint64_t numbers; /* given to captures so far */
 static uint32_t unlisted; /* captures for which no entry was free */
 
 /* With the lock held. */
@@ -29,7 +31,7 @@ void gw_capture_begin(const struct gw_runtime *rt, void *ctx, void *stream) {
   for (int i = LISTED - 1; i >= 0; i--) {
     if (!list[i].runtime) at = i;
   }
-  if (at >= 0) list[at].runtime = rt, list[at].ctx = ctx, list[at].stream = stream;
+  if (at >= 0) list[at].runtime = rt, list[at].ctx = ctx, list[at].stream = stream, list[at].number = ++numbers;
   else unlisted++;
   write_count(+1);
   gw_bias_unlock(&gw_act.lock);
@@ -60,6 +62,28 @@ void gw_capture_end(const struct gw_runtime *rt, void *ctx, void *stream) {
   int ended = remove_listed(rt, ctx, stream);
   if (!ended && unlisted) unlisted--, ended++;
   if (ended) write_count(-ended);
+  gw_bias_unlock(&gw_act.lock);
+}
+
+uint64_t gw_capture_on(const struct gw_runtime *rt, void *stream) {
+  uint64_t number = 0;
+  if (!gw_capture_in_progress()) return 0;
+  gw_bias_lock(&gw_act.lock);
+  for (int i = 0; i < LISTED; i++) {
+    if (list[i].runtime == rt && list[i].stream == stream) number = list[i].number;
+  }
+  gw_bias_unlock(&gw_act.lock);
+  return number;
+}
+
+void gw_capture_ended(uint64_t capture) {
+  if (!capture) return;
+  gw_bias_lock(&gw_act.lock);
+  for (int i = 0; i < LISTED; i++) {
+    if (!list[i].runtime || list[i].number != capture) continue;
+    list[i].runtime = NULL;
+    write_count(-1);
+  }
   gw_bias_unlock(&gw_act.lock);
 }
 

@@ -27,6 +27,13 @@ void gw_capture_settle(const struct gw_runtime *rt);
 /* The capture that began on the stream has ended, or did not begin. With GW_ALL as context, of any. */
 void gw_capture_end(const struct gw_runtime *rt, void *ctx, void *stream);
 
+/* Which capture began on the stream, in any context; 0: none that is listed. After the stream was
+ * destroyed another one may have its handle, and a capture of its own. */
+uint64_t gw_capture_on(const struct gw_runtime *rt, void *stream);
+
+/* That capture has ended. */
+void gw_capture_ended(uint64_t capture);
+
 /* The stream is gone, and with it the capture that began on it, if there is one and it is listed. With
  * GW_ALL as stream or context, the captures of all of them. */
 void gw_capture_gone(const struct gw_runtime *rt, void *ctx, void *stream);

@@ -91,6 +91,7 @@ void cuda_copied(void *ctx, void *stream, uint64_t ticket) {
     void *s = __atomic_load_n(&blocking[i].stream, __ATOMIC_ACQUIRE);
     if (s && __atomic_load_n(&blocking[i].ctx, __ATOMIC_RELAXED) == ctx) gw_done(&cuda_runtime, ctx, s, ticket);
   }
+  gw_waited();
 }
 
 void cuda_events_forked(void) {
@@ -118,7 +119,7 @@ EXPORTED int cuCtxSynchronize(void) {
   uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);
   will_wait();
   CALL(cuCtxSynchronize, (void), ());
-  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket);
+  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket), gw_waited();
   return result;
 }
 
@@ -126,28 +127,31 @@ EXPORTED int cuCtxSynchronize_v2(void *ctx) {
   uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);
   will_wait();
   CALL(cuCtxSynchronize_v2, (void *), (ctx));
-  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket);
+  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket), gw_waited();
   return result;
 }
 
 /* A created stream may be waited for in any context, a default stream only in its own. */
 static void *context_of(void *key) { return (uintptr_t)key & 3 ? cuda_context() : GW_ALL; }
 
-#define STREAM_IS_DONE(symbol, if_null)                                            \
+/* A query must not wait, so it has no end. */
+#define STREAM_IS_DONE(symbol, if_null, end)                                       \
   EXPORTED int symbol(void *stream) {                                              \
     void *key = cuda_stream(stream, if_null), *ctx = context_of(key);              \
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                          \
     will_wait();                                                                   \
     CALL(symbol, (void *), (stream));                                              \
-    if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, key, ticket);          \
+    if (result != CUDA_SUCCESS) return result;                                     \
+    gw_done(&cuda_runtime, ctx, key, ticket);                                      \
+    end;                                                                           \
     return result;                                                                 \
   }
-STREAM_IS_DONE(cuStreamSynchronize, LEGACY)
-STREAM_IS_DONE(cuStreamSynchronize_ptsz, PER_THREAD)
-STREAM_IS_DONE(cuStreamQuery, LEGACY)
-STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD)
+STREAM_IS_DONE(cuStreamSynchronize, LEGACY, gw_waited())
+STREAM_IS_DONE(cuStreamSynchronize_ptsz, PER_THREAD, gw_waited())
+STREAM_IS_DONE(cuStreamQuery, LEGACY, )
+STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD, )
 
-#define EVENT_IS_DONE(symbol)                                                                    \
+#define EVENT_IS_DONE(symbol, end)                                                               \
   EXPORTED int symbol(void *event) {                                                             \
     struct recording p = find_recording(event);                                                  \
     /* If it is known to be reached, it is not behind a pending wait. Allocators ask for old     \
@@ -155,11 +159,13 @@ STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD)
     if (gw_known_done(&cuda_runtime, p.ctx, p.stream, p.ticket)) cuda_unpark();                  \
     else will_wait();                                                                            \
     CALL(symbol, (void *), (event));                                                             \
-    if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, p.ctx, p.stream, p.ticket);               \
+    if (result != CUDA_SUCCESS) return result;                                                   \
+    gw_done(&cuda_runtime, p.ctx, p.stream, p.ticket);                                           \
+    end;                                                                                         \
     return result;                                                                               \
   }
-EVENT_IS_DONE(cuEventSynchronize)
-EVENT_IS_DONE(cuEventQuery)
+EVENT_IS_DONE(cuEventSynchronize, gw_waited())
+EVENT_IS_DONE(cuEventQuery, )
 
 static void event_recorded(void *event, void *ctx, void *key, uint64_t ticket) {
   /* An event recorded into a graph says nothing about the stream now. */
@@ -289,13 +295,16 @@ EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int prior
 #define DESTROY_STREAM(symbol)                                                          \
   EXPORTED int symbol(void *stream) {                                                   \
     gw_late_may_wait();                                                                 \
-    if (stream) gw_destroying(&cuda_runtime, GW_ALL, stream);                           \
-    if (stream) remove_blocking(GW_ALL, stream);                                        \
-    if (stream) cuda_green_forget(stream);                                              \
+    uint64_t capture = 0;                                                               \
+    if (stream && stream != LEGACY && stream != PER_THREAD) {                           \
+      capture = gw_capture_on(&cuda_runtime, stream);                                   \
+      gw_destroying(&cuda_runtime, GW_ALL, stream);                                     \
+      remove_blocking(GW_ALL, stream);                                                  \
+      cuda_green_forget(stream);                                                        \
+    }                                                                                   \
     cuda_count_destroyed();                                                             \
     CALL(symbol, (void *), (stream));                                                   \
-    bool gone = stream && result == CUDA_SUCCESS;                                       \
-    if (gone) gw_capture_gone(&cuda_runtime, GW_ALL, stream);                           \
+    if (result == CUDA_SUCCESS) gw_capture_ended(capture);                              \
     return result;                                                                      \
   }
 DESTROY_STREAM(cuStreamDestroy)

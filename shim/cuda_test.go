@@ -475,8 +475,8 @@ func testCUDAReady(t *testing.T, dir string) {
 		if one := len(requests) == 1 && requests[0].Duration >= time.Millisecond; one != (c.watch != 0 && c.watch&shimpage.ExplicitRequests == 0) {
 			t.Errorf("%+v: requests %v, want one of 50 kernels if the daemon wants requests", c, requests)
 		}
-		if n := page.Counters(); n.Flags != 0 {
-			t.Errorf("flags %b after the end, want 0", n.Flags)
+		if n := page.Counters(); n.Flags != 0 || n.Idled != 1 {
+			t.Errorf("flags %b, %d times out of work; want 0 and once", n.Flags, n.Idled)
 		}
 	}
 }

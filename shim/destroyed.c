@@ -6,7 +6,8 @@
 #include "page.h"
 
 #define MIN_INTERVAL_NS 20000ull
-#define SLEEP_FACTOR 32
+#define SLEEP_FACTOR 32      /* the program runs for so many times as long before the next sleeps */
+#define MAX_SLEEP_FACTOR 4096
 #define INTERVAL_FACTOR 8 /* of the time that the last queries took: they must not slow the program down */
 
 void gw_destroyed_poll(void) {
@@ -37,22 +38,23 @@ static bool only_destroyed(void) {
 #define SHORT_SLEEPS 5
 
 /* A mark is reached a moment after what the program has waited for. The sleeps take a small part of the
- * program's time, if it waits often while a destroyed stream is busy for long. */
+ * program's time, which becomes smaller each time if a destroyed stream is busy for long. */
 void gw_destroyed_waited(void) {
   static uint64_t next;
-  if (!only_destroyed()) {
-    gw_destroyed_poll();
-    return;
-  }
-  gw_bound_poll();
+  static uint32_t factor = SLEEP_FACTOR;
+  gw_destroyed_poll();
   uint64_t began = gw_now();
-  if (began < __atomic_load_n(&next, __ATOMIC_RELAXED) || gw_capture_in_progress()) return;
-  for (int i = 0; i < SHORT_SLEEPS && only_destroyed(); i++) {
+  if (began < __atomic_load_n(&next, __ATOMIC_RELAXED) || gw_capture_in_progress() || !only_destroyed()) return;
+  bool busy = true;
+  for (int i = 0; i < SHORT_SLEEPS && busy; i++) {
     gw_sleep(SHORT_SLEEP_NS);
     gw_bound_poll();
+    busy = only_destroyed();
   }
   uint64_t end = gw_now();
-  __atomic_store_n(&next, end + SLEEP_FACTOR * (end - began), __ATOMIC_RELAXED);
+  uint32_t f = __atomic_load_n(&factor, __ATOMIC_RELAXED);
+  __atomic_store_n(&next, end + f * (end - began), __ATOMIC_RELAXED);
+  __atomic_store_n(&factor, busy && f < MAX_SLEEP_FACTOR ? 2 * f : busy ? f : SLEEP_FACTOR, __ATOMIC_RELAXED);
 }
 
 /* With the lock held: whether a mark is set behind all commands of the slot. */

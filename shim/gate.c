@@ -191,20 +191,24 @@ static void leave(gw_pass *p, bool launched, bool over) {
   bool ring = gw_update();
   bool check = gw_act.launched % 4 == 0; /* reading the clock costs time here, and threads that wait check as well */
   gw_bias_unlock(&gw_act.lock);
+  if (mark) gw_bound_mark(&place);
   if (ring) gw_page_ring();
   else if (check) check_now();
-  if (mark) gw_bound_mark(&place);
 }
 
 void gw_leave(gw_pass *p, bool launched) { leave(p, launched, false); }
 void gw_leave_done(gw_pass *p, bool launched) {
   leave(p, launched, true);
-  if (__atomic_load_n(&gw_act.destroyed, __ATOMIC_RELAXED)) gw_destroyed_waited();
+  gw_waited();
+}
+
+void gw_waited(void) {
+  if (__builtin_expect(__atomic_load_n(&gw_act.destroyed, __ATOMIC_RELAXED) != 0, 0)) gw_destroyed_waited();
 }
 
 /*
  * A ticket for all streams is a count of all commands. One for a single stream is a count of that
- * stream's commands and, above it, the generation of the stream's slot: a stream that was destroyed
+ * stream's commands and, above it, the generation of the stream: one that was destroyed
  * may have the handle of a later one, and its tickets say nothing about that one.
  */
 #define ALL_STREAMS (1ull << 63)
@@ -252,7 +256,7 @@ static void stream_reached(struct gw_stream *s, uint64_t ticket) {
 void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
   if (!gw_page_attached()) return;
   if (!ticket) {
-    if (__atomic_load_n(&gw_act.destroyed, __ATOMIC_RELAXED)) gw_destroyed_waited();
+    if (__atomic_load_n(&gw_act.destroyed, __ATOMIC_RELAXED)) gw_destroyed_poll();
     return;
   }
   gw_bias_lock(&gw_act.lock);
@@ -272,8 +276,8 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
   struct gw_bound_place unwaited = gw_unwaited_next(rt, ctx);
   bool ring = gw_update(), poll = gw_act.destroyed != 0;
   gw_bias_unlock(&gw_act.lock);
-  if (poll) gw_destroyed_waited();
   if (unwaited.entry && gw_unwaited_ask(&unwaited)) ring = true;
+  if (poll) gw_destroyed_poll();
   if (ring) gw_page_ring();
   else gw_page_check(gw_now_coarse());
 }

@@ -108,6 +108,9 @@ uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream);
 uint64_t gw_ticket_with(const gw_pass *p, uint64_t before);
 void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket);
 
+/* After gw_done, if the program has waited and not only asked. */
+void gw_waited(void);
+
 /* Whether all that the ticket of a single stream stands for is known to be done. */
 bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket);
 

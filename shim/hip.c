@@ -499,8 +499,9 @@ int hipStreamDestroy(void *s) {
   gw_late_may_wait();
   forget_events(NULL, s);
   uint64_t ticket = gw_suspend(&gw_hip, GW_ALL, s); /* it may be of another device than the current one */
+  uint64_t capture = gw_capture_on(&gw_hip, s);
   int r = real(s);
-  if (r == hipSuccess) gw_capture_gone(&gw_hip, GW_ALL, s);
+  if (r == hipSuccess) gw_capture_ended(capture);
   gw_forget_before(&gw_hip, GW_ALL, s, ticket);
   return r;
 }

@@ -34,6 +34,9 @@ func TestLifetimes(t *testing.T) {
 		{"launch in a constructor", testEarlyLaunch},
 		{"stream per kernel", testStreamPerKernel},
 		{"destroyed stream", testDestroyedStream},
+		{"old event", testOldEvent},
+		{"queries", testQueriesDoNotSleep},
+		{"handle reused", testHandleReused},
 		{"captured context", testCapturedContext},
 		{"joined stream", testJoinedStream},
 		{"unseen capture", testUnseenCapture},
@@ -262,4 +265,53 @@ func testSharing(t *testing.T, dir string) {
 		p.send("")
 		p.expectOK()
 	}
+}
+
+// testOldEvent: an event of a destroyed stream says nothing about the commands of the stream that has
+// its handle now.
+func testOldEvent(t *testing.T, dir string) {
+	for name, prepare := range map[string]func(*shimpage.Page){"open": noSetup, "bound": bound(8, 1)} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, prepare)
+			p := start(t, d.Socket(), dir, "lifetime", "old event")
+			page := d.Page()
+			expectCounts(p, page, "destroyed", 1, 0)
+			expectCounts(p, page, "waited for the event", 2, 1)
+			p.expectOK()
+		})
+	}
+}
+
+// testHandleReused: the end of a stream does not end the capture of the one that gets its handle
+// before the call that destroys it returns.
+func testHandleReused(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "lifetime", "handle reused")
+	page := d.Page()
+	if line := p.waitFor("capturing"); field(t, line, "n") != 1 {
+		t.Fatalf("%s: the double gave another handle", line)
+	}
+	if c := page.Counters(); c.Flags&shimpage.Capturing == 0 || c.Launched != 1 {
+		t.Errorf("during the capture: flags %b, %d launched; want capturing, and 1", c.Flags, c.Launched)
+	}
+	p.send("")
+	p.waitFor("captured")
+	if c := page.Counters(); c.Flags != 0 || c.Launched != 1 {
+		t.Errorf("after the capture: flags %b, %d launched; want 0, and 1", c.Flags, c.Launched)
+	}
+	p.send("")
+	p.expectOK()
+}
+
+// testQueriesDoNotSleep: a program that only asks whether work is done is not delayed because a
+// destroyed stream is busy.
+func testQueriesDoNotSleep(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "lifetime", "queries")
+	d.Page()
+	if slept := field(t, p.waitFor("asked"), "n"); slept > 20 { // some for locks of the double
+		t.Errorf("the thread slept %d times in queries of 200 ms, want at most 20", slept)
+	}
+	p.send("")
+	p.expectOK()
 }

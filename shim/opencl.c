@@ -322,7 +322,7 @@ int32_t clFinish(void *q) {
   uint64_t ticket = gw_ticket(&gw_opencl, q, q);
   gw_opencl_waits();
   int32_t r = real(q);
-  if (r == CL_SUCCESS) gw_done(&gw_opencl, q, q, ticket);
+  if (r == CL_SUCCESS) gw_done(&gw_opencl, q, q, ticket), gw_waited();
   return r;
 }
 
@@ -334,6 +334,7 @@ int32_t clWaitForEvents(uint32_t n, void *const *events) {
   gw_opencl_waits();
   int32_t r = real(n, events);
   for (uint32_t i = 0; r == CL_SUCCESS && i < n; i++) event_done(events[i]);
+  if (r == CL_SUCCESS) gw_waited();
   return r;
 }
 
@@ -366,7 +367,7 @@ int32_t clGetEventInfo(void *event, uint32_t what, size_t size, void *value, siz
   int32_t r = real(event, what, size, value, real_size);
   bool known = r == CL_SUCCESS && what == CL_EVENT_COMMAND_EXECUTION_STATUS && value && size >= sizeof status;
   if (known) memcpy(&status, value, sizeof status);
-  if (status <= 0) gw_done(&gw_opencl, NULL, NULL, 0); /* as in event_done */
+  if (status <= 0) gw_done(&gw_opencl, NULL, NULL, 0); /* as in event_done: it may be the last that the program asks for */
   return r;
 }
 

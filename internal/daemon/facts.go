@@ -124,14 +124,14 @@ func (f *facts) takeSpans() {
 // seen no launch yet may be used without the shim's knowledge, so nothing is concluded about
 // it. d.mu is held.
 func (f *facts) takeProgress(p *process, c hal.Progress) {
-	base := uint64(0)
+	var base, idled uint64
 	if p.gate != nil {
-		base = p.gate.base
+		base, idled = p.gate.base, p.gate.idled
 	}
 	s := sched.Counters{Launched: base + c.Launched, Completed: base + c.Completed, Known: true}
 	s.Launched = max(s.Launched, p.counters.Launched)
 	s.Completed = min(max(s.Completed, p.counters.Completed), s.Launched)
-	s.Submitted, s.Late = s.Launched, max(c.Late, p.counters.Late)
+	s.Submitted, s.Late, s.Idled = s.Launched, max(c.Late, p.counters.Late), max(idled+c.Idled, p.counters.Idled)
 	if c.Waiting {
 		s.Submitted++
 	}

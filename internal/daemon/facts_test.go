@@ -22,15 +22,15 @@ func TestReportsOfAReplacedPageAreDropped(t *testing.T) {
 	d.facts.Progress(p, hal.Progress{Launched: 1000, Completed: 900})
 	d.facts.RequestStarted(p)
 	d.facts.Hint(p, 1, int64(sched.Online))
-	p.setGate(&processGate{d: d, process: p, base: 1000}) // the process called exec
+	p.setGate(&processGate{d: d, process: p, base: 1000, idled: 40}) // the process called exec
 	events, _ := d.facts.takeIn(nil)
 	if len(events) != 0 || p.counters != (sched.Counters{}) || p.requests.reported != 0 || p.attr.Class == sched.Online {
 		t.Errorf("got events %v, counters %+v, %d requests and class %v, want nothing", events, p.counters, p.requests.reported, p.attr.Class)
 	}
 	d.facts.reset()
-	d.facts.Progress(p, hal.Progress{Launched: 2, Completed: 1})
-	if events, _ = d.facts.takeIn(nil); len(events) != 1 || p.counters.Launched != 1002 || p.counters.Completed != 1001 {
-		t.Errorf("got events %v and counters %+v, want 1002 launched and 1001 completed", events, p.counters)
+	d.facts.Progress(p, hal.Progress{Launched: 2, Completed: 1, Idled: 1})
+	if events, _ = d.facts.takeIn(nil); len(events) != 1 || p.counters.Launched != 1002 || p.counters.Completed != 1001 || p.counters.Idled != 41 {
+		t.Errorf("got events %v and counters %+v, want 1002 launched, 1001 completed, and 41 times out of work", events, p.counters)
 	}
 }
 

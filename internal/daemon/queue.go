@@ -118,6 +118,7 @@ type processGate struct {
 	offer   hal.Offer
 	device  *device // nil: the process has not used a device yet
 	base    uint64  // commands that earlier gates of the process counted
+	idled   uint64  // how often it ran out of work, likewise
 }
 
 // gateFound accepts the gate of a process.
@@ -127,7 +128,7 @@ func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
 	if !d.running {
 		return nil, errStopping
 	}
-	g := &processGate{d: d, process: p, offer: o, base: p.counters.Submitted}
+	g := &processGate{d: d, process: p, offer: o, base: p.counters.Submitted, idled: p.counters.Idled}
 	if o.Device != nil {
 		g.device = d.device(o.Device)
 	}

@@ -164,11 +164,13 @@ type Facts interface {
 }
 
 // Progress is how many commands a process has handed to the device, how many of those
-// are done, and how many requests entered late. Counts never go back.
+// are done, how many requests entered late, and how often the process ran out of work. Counts never
+// go back.
 type Progress struct {
 	Launched  uint64
 	Completed uint64
 	Late      uint64
+	Idled     uint64
 	Waiting   bool // a further command waits at the gate
 }
 

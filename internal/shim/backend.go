@@ -331,7 +331,7 @@ func (c *connection) poll(now sched.Time, f hal.Facts) {
 	})
 	c.apply(p.Settings())
 	f.Progress(p, hal.Progress{
-		Launched: c.onDevice(&counters, now), Completed: counters.Completed, Late: counters.LateRequests, Waiting: c.waiting(counters.Flags, now),
+		Launched: c.onDevice(&counters, now), Completed: counters.Completed, Late: counters.LateRequests, Idled: counters.Idled, Waiting: c.waiting(counters.Flags, now),
 	})
 	c.reportRequests(now, p, counters.OpenRequests, f)
 }

@@ -398,6 +398,9 @@ func (c *client) launch() {
 
 // completed is called when so many commands of the queue are completed.
 func (c *client) completed(n uint64) {
+	if n == c.q.submitted && (c.waitFor > 0 && n >= c.waitFor || c.waiting.len() > 0 && c.waiting.at(0).last <= n) {
+		c.q.idled++ // the shim notices it only when the process waits
+	}
 	if c.waitFor > 0 && n >= c.waitFor {
 		c.waitFor = 0
 		if c.gapAfterWait > 0 {

@@ -37,6 +37,7 @@ type queue struct {
 	// launched-completed of them; the rest wait in the shim.
 	cmds                           fifo[command]
 	submitted, launched, completed uint64
+	idled                          uint64        // times that its client had waited for all of it
 	lastOrder                      uint64        // of the command completed last
 	lastTime                       time.Duration // device time of that command
 
@@ -92,7 +93,7 @@ func (q *queue) head() *command { return q.cmds.at(0) }
 func (q *queue) active() bool { return q.inFlight() > 0 && !q.interrupted && !q.dead }
 
 func (q *queue) counters() sched.Counters {
-	return sched.Counters{Submitted: q.submitted, Launched: q.launched, Completed: q.completed, Known: q.gated}
+	return sched.Counters{Submitted: q.submitted, Launched: q.launched, Completed: q.completed, Idled: q.idled, Known: q.gated}
 }
 
 // submit adds a command that fills the device and takes so much time.

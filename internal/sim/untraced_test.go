@@ -8,8 +8,7 @@ import (
 
 // TestLightJobsWithoutTrace checks that on devices without a context-switch trace light jobs get what
 // they get natively, with and without the shim. Beside online work, with the shim, they get most of
-// that, and the P99 is at most the native one. On a device that runs one command at a time the P99 of
-// light jobs is that of the commands that have begun.
+// that, and the P99 is at most the native one.
 func TestLightJobsWithoutTrace(t *testing.T) {
 	long(t)
 	untraced := model(t, "nvidia-h200")
@@ -20,9 +19,9 @@ func TestLightJobsWithoutTrace(t *testing.T) {
 		batch float64 // of native's, at least, beside online work
 		p99   float64 // of native's, at most
 	}{
-		{"amd-hws", model(t, "amd-hws"), 0.80, 0.75},
+		{"amd-hws", model(t, "amd-hws"), 0.85, 0.6},
 		{"amd-mes", model(t, "amd-mes"), 0.93, 0.45},
-		{"level1-npu", model(t, "level1-npu"), 0.97, 1},
+		{"level1-npu", model(t, "level1-npu"), 0.95, 0.2},
 		{"level2-hardware", model(t, "level2-hardware"), 0.95, 0.2},
 		{"nvidia-h200 without a trace", untraced, 0.97, 1},
 	} {

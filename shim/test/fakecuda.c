@@ -567,12 +567,18 @@ TWO(cuStreamGetPriority, _ptsz, (CUstream stream, int *priority), {
   pthread_mutex_unlock(&lock);
   return OK;
 })
+/* What another thread does after the next stream is destroyed and before the call returns. */
+static void (*after_destroy)(void);
+void fakeAfterDestroy(void (*f)(void)) { __atomic_store_n(&after_destroy, f, __ATOMIC_SEQ_CST); }
+
 /* As in the real driver it does not wait. The handle is used again when the stream's work is done. */
 int cuStreamDestroy_v2(CUstream s) {
   pthread_mutex_lock(&lock);
   if (s->alive != ALIVE || !s->used) die("no such stream");
   close_stream(s);
   pthread_mutex_unlock(&lock);
+  void (*f)(void) = __atomic_exchange_n(&after_destroy, NULL, __ATOMIC_SEQ_CST);
+  if (f) f();
   return OK;
 }
 

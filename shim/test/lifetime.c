@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ int cuCtxGetCurrent(void **), cuCtxRecordEvent(void *, void *), cuLaunchKernelEx
 uint64_t fakeBlocked(void), fakeStops(void);
 void fakeWhenAsked(void (*)(void *));
 int fakeGraphNodes(void *), fakeBeginCapture(void *, int);
-int cuEventCreate(void **, U), cuEventRecord(void *, void *), cuEventSynchronize(void *);
+int cuEventCreate(void **, U), cuEventRecord(void *, void *), cuEventSynchronize(void *), cuEventQuery(void *);
 
 static void check(int result) {
   if (!result) return;
@@ -126,6 +127,65 @@ static void destroyed(void) {
   launch(again, nothing);
   check(cuStreamSynchronize(again));
   say("waited for the next", 0);
+}
+
+/* An event of a destroyed stream, whose handle the next stream has. */
+static void old_event(void) {
+  void *stream, *event, *again;
+  check(cuStreamCreate(&stream, 1));
+  check(cuEventCreate(&event, 2));
+  launch(stream, until_over);
+  check(cuEventRecord(event, stream));
+  check(cuStreamDestroy_v2(stream));
+  say("destroyed", 0);
+  __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+  do check(cuStreamCreate(&again, 1));
+  while (again != stream && usleep(1000) == 0);
+  __atomic_store_n(&over, 0, __ATOMIC_RELEASE);
+  launch(again, until_over);
+  check(cuEventSynchronize(event));
+  say("waited for the event", 0);
+  __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+}
+
+/* Queries of another stream while a destroyed one is busy. Prints how often the thread slept. */
+static void queries(void) {
+  void *stream, *other, *event;
+  struct rusage before, after;
+  check(cuStreamCreate(&other, 1));
+  check(cuEventCreate(&event, 2));
+  launch(other, nothing);
+  check(cuEventRecord(event, other));
+  check(cuStreamSynchronize(other));
+  check(cuStreamCreate(&stream, 1));
+  launch(stream, until_over);
+  check(cuStreamDestroy_v2(stream));
+  getrusage(RUSAGE_THREAD, &before);
+  uint64_t end = now_ms() + 200;
+  while (now_ms() < end) check(cuEventQuery(event));
+  getrusage(RUSAGE_THREAD, &after);
+  say("asked", (uint64_t)(after.ru_nvcsw - before.ru_nvcsw));
+  __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+}
+
+/* A stream is destroyed, and at once another one gets its handle and begins a capture. */
+void fakeAfterDestroy(void (*)(void));
+static void *captured;
+static void capture_another(void) {
+  check(cuStreamCreate(&captured, 1));
+  check(cuStreamBeginCapture_v2(captured, 2));
+}
+static void handle_reused(void) {
+  void *graph, *stream;
+  check(cuStreamCreate(&stream, 1));
+  launch(stream, nothing);
+  check(cuStreamSynchronize(stream));
+  fakeAfterDestroy(capture_another);
+  check(cuStreamDestroy_v2(stream));
+  launch(captured, nothing);
+  say("capturing", stream == captured);
+  check(cuStreamEndCapture(captured, &graph));
+  say("captured", 0);
 }
 
 /* A context that is destroyed while one of its streams is captured. */
@@ -384,6 +444,9 @@ int main(int argc, char **argv) {
   else if (!strcmp(what, "early")) launches(15);
   else if (!strcmp(what, "streams")) stream_per_kernel(12);
   else if (!strcmp(what, "destroyed")) destroyed();
+  else if (!strcmp(what, "old event")) old_event();
+  else if (!strcmp(what, "queries")) queries();
+  else if (!strcmp(what, "handle reused")) handle_reused();
   else if (!strcmp(what, "captured context")) captured_context();
   else if (!strcmp(what, "joined")) joined();
   else if (!strcmp(what, "unseen capture")) unseen_capture();

@@ -165,7 +165,8 @@ type Page struct {
 	ClassHolds   atomic.Uint64    `c:"class_holds"`
 	ClassHeldFor atomic.Uint64    `c:"class_held_ns"`
 	ClassLetGo   atomic.Uint64    `c:"class_let_go"`
-	_            [5]atomic.Uint64 `c:"reserved6"`
+	Idled        atomic.Uint64    `c:"idled"`
+	_            [4]atomic.Uint64 `c:"reserved6"`
 }
 
 // Status is struct gw_status, the status page.

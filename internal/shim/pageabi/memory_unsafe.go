@@ -39,6 +39,19 @@ func WakeAll(word *atomic.Uint32) {
 	}
 }
 
+// WakeAllThen is WakeAll for a word that is unmapped by then, which is called when all threads are
+// awake: before WakeAllThen returns if there are few.
+func WakeAllThen(word *atomic.Uint32, then func()) {
+	if wake(word, wakeAtOnce) < wakeAtOnce {
+		then()
+		return
+	}
+	go func() {
+		wake(word, math.MaxInt32)
+		then()
+	}()
+}
+
 // waking has the words whose threads a goroutine wakes, and whether it is to do so once more.
 var waking = struct {
 	sync.Mutex

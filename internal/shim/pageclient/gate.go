@@ -23,6 +23,7 @@ type activity struct {
 	since               uint64 // when ready last changed
 	heldFor             uint64
 	holds, overruns     uint64
+	idled               uint64 // how often ready became false
 	expiredLease        uint64 // the last lease that expired
 	slack               uint64 // commands admitted over the bound since the last completion
 	progress            chan struct{}
@@ -98,7 +99,9 @@ func (p *Page) update() {
 		if !ready && !p.explicit && !p.requestsAnnounced() {
 			ring = p.logRequest(p.since, now)
 		}
-		p.ready, p.since = ready, now
+		if p.ready, p.since = ready, now; !ready {
+			p.idled++
+		}
 	}
 	if p.conn == nil {
 		p.attachSoon()
@@ -123,6 +126,7 @@ func (p *Page) writeActivity() {
 	g.HeldFor.Store(p.heldFor)
 	g.Holds.Store(p.holds)
 	g.Overruns.Store(p.overruns)
+	g.Idled.Store(p.idled)
 	g.Runtimes.Store(p.runtimes)
 	var flags uint32
 	if p.ready {

@@ -266,6 +266,21 @@ func TestNoRequestIsGuessedWhenAnnounced(t *testing.T) {
 	expectLogged("announced by the process", 1)
 }
 
+// TestIdledCountsEachTimeOutOfWork: two commands in flight at a time are one period with work.
+func TestIdledCountsEachTimeOutOfWork(t *testing.T) {
+	_, p, theirs := newPair(t, nil)
+	for range 5 {
+		p.launch()
+		p.launch()
+		p.Completed()
+		p.Completed()
+	}
+	p.launch()
+	if c := theirs.Counters(); c.Idled != 5 {
+		t.Errorf("got %+v, want 5 times out of work", c)
+	}
+}
+
 // TestBoundLimitsCommandsInFlight also checks that the bound is ignored when no command
 // completes.
 func TestBoundLimitsCommandsInFlight(t *testing.T) {

@@ -156,8 +156,9 @@ func (p *Page) Close() {
 	p.page.LateEntry.Store(pageabi.LateOff)
 	p.page.StreamClasses.Store(0)
 	p.page.OrdersLease.Store(0)
+	gate, memory := &p.page.Gate, p.memory
 	p.page = nil
-	_ = p.memory.close()
+	pageabi.WakeAllThen(gate, func() { _ = memory.close() })
 	_ = unix.Close(p.doorbell)
 }
 
@@ -335,6 +336,7 @@ func (p *Page) SetStreamClasses(on bool) {
 // Counters are the counters that the process keeps on its page.
 type Counters struct {
 	Launched, Completed uint64
+	Idled               uint64 // times that the process ran out of work; zero before version 3
 	Holds, Overruns     uint64
 	Parked, Hits        uint64
 	HeldFor             time.Duration
@@ -376,6 +378,9 @@ func (p *Page) Counters() (c Counters) {
 		c.LateRequests, c.LateEarly, c.LateFor = p.late.read(g)
 		c.ClassHolds, c.ClassLetGo = min(g.ClassHolds.Load(), maxCounter), min(g.ClassLetGo.Load(), maxCounter)
 		c.ClassHeldFor = time.Duration(min(g.ClassHeldFor.Load(), maxCounter))
+	}
+	if p.version >= 3 {
+		c.Idled = min(g.Idled.Load(), maxCounter)
 	}
 	return c
 }

@@ -335,6 +335,26 @@ func TestClosedPageDoesNothing(t *testing.T) {
 	}
 }
 
+// TestIdled: how often a process ran out of work is known from version 3 on, and limited.
+func TestIdled(t *testing.T) {
+	s, err := shimpage.NewStatusPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	for version, want := range map[uint32]uint64{2: 0, 3: 1 << 56} {
+		p, err := shimpage.NewPageOf(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		newProcess(t, p, s).Page.Idled.Store(math.MaxUint64)
+		if got := p.Counters().Idled; got != want {
+			t.Errorf("version %d: got %d, want %d", version, got, want)
+		}
+	}
+}
+
 // TestLateEntry: the daemon's word reaches a process with a page of version 2 until the page is
 // closed, and no process with a page of version 1. Counters of late entry are limited, and of a
 // page of version 1 they are zero.

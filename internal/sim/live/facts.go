@@ -93,6 +93,7 @@ func (b *Backend) reportProgress(p *process, f hal.Facts) {
 			c.Submitted += one.Submitted
 			c.Launched += one.Launched
 			c.Completed += one.Completed
+			c.Idled += one.Idled
 			c.Known = true
 		}
 		if q.handle != nil {
@@ -103,7 +104,7 @@ func (b *Backend) reportProgress(p *process, f hal.Facts) {
 		return
 	}
 	p.counters = c
-	f.Progress(handle.Process(), hal.Progress{Launched: c.Launched, Completed: c.Completed, Waiting: c.Submitted > c.Launched})
+	f.Progress(handle.Process(), hal.Progress{Launched: c.Launched, Completed: c.Completed, Idled: c.Idled, Waiting: c.Submitted > c.Launched})
 }
 
 // reportFact reports a request, a hint or a device time. Requests are not reported if the
