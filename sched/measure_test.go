@@ -145,3 +145,19 @@ func TestEndOfVisit(t *testing.T) {
 		}
 	}
 }
+// TestFirstMeasurementMayBeMore checks that the first measurement of a queue counts if it is more than
+// the estimate, which is half of the device here, up to the time in which the queue could run.
+func TestFirstMeasurementMayBeMore(t *testing.T) {
+	for measured, want := range map[time.Duration]time.Duration{20 * ms: 50 * ms, 80 * ms: 80 * ms, time.Hour: 100 * ms} {
+		plan := grants(1, 2)
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return plan }) }})
+		s.Step(0, []sched.Event{
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanInterrupt},
+		})
+		s.Step(sched.Time(100*ms), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: measured}})
+		if got := queueOf(s, 1).Served; got != want {
+			t.Errorf("measured %v: got %v of service, want %v", measured, got, want)
+		}
+	}
+}

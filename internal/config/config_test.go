@@ -352,14 +352,36 @@ func TestWatchLoadsEachChangeOnce(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the file was changed before Watch, and was not read")
 	}
-	write("policy: wfq\n")
-	signals <- os.Interrupt // any signal
-	time.Sleep(10 * watchEvery)
 	cancel()
 	<-done
-	if got := <-news; got != "wfq" || len(news) > 0 {
-		t.Errorf("got policy %q and %d more, want wfq once", got, len(news))
+	watchEvery = 250 * time.Millisecond
+	for attempt := range 20 { // until the signal comes well before the first look
+		write(fmt.Sprintf("policy: rr # %d\n", attempt))
+		ctx, cancel := context.WithCancel(t.Context())
+		done, began, known := make(chan struct{}), time.Now(), Stamp(path)
+		go func() {
+			defer close(done)
+			Watch(ctx, path, known, signals, func(c Config, _ error) { news <- c.Policy.Name })
+		}()
+		write("policy: wfq\n")
+		signals <- os.Interrupt // any signal
+		inTime := time.Since(began) < watchEvery/2
+		if inTime {
+			time.Sleep(3 * watchEvery)
+		}
+		cancel()
+		<-done
+		if got := <-news; inTime && (got != "wfq" || len(news) > 0) {
+			t.Errorf("got policy %q and %d more, want wfq once", got, len(news))
+		}
+		if inTime {
+			return
+		}
+		for len(news) > 0 {
+			<-news
+		}
 	}
+	t.Skip("this machine was too slow 20 times to send a signal within 125 ms")
 }
 
 func FuzzParse(f *testing.F) {

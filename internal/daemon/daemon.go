@@ -99,6 +99,7 @@ type Daemon struct {
 	registering sync.Mutex                 // held while what the administrator has for processes changes; taken before mu
 
 	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
+	markCheck       time.Duration         // markCheckTime; tests set it before the daemon runs
 
 	keeping sync.Mutex  // held while the journal is brought up to date; taken before mu
 	kept    keeper      // what the journal has; guarded by keeping
@@ -129,7 +130,7 @@ func New(cfg Config) (*Daemon, error) {
 		ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
 		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedHint, 64),
-		pendingPolicies: make(map[string]keptPolicy),
+		pendingPolicies: make(map[string]keptPolicy), markCheck: markCheckTime,
 	}
 	d.inside, _ = proc.ContainersOf(os.Getpid()) // unreadable: the machine counts as no container
 	d.containers.Store(&containers{})
@@ -210,8 +211,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	close(d.ready)
 	<-ctx.Done()
+	d.release() // before the log: a log that is not read must not delay it
 	d.cfg.Log.Info("daemon ends and undoes its changes", "reason", context.Cause(ctx))
-	d.release()
 	stop()
 	ended.Wait()
 	for _, c := range d.external {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,11 +85,7 @@ func (k *keeper) replace(j *journal.Store, all map[string]keptValue) (failed err
 		if _, ok := all[key]; ok {
 			continue
 		}
-		err := j.Delete(key)
-		if failed = cmp.Or(failed, err); err == nil {
-			k.note(key, written{})
-			delete(k.written, key)
-		}
+		failed = cmp.Or(failed, k.remove(j, key))
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		failed = cmp.Or(failed, k.put(j, key, all[key]))
@@ -96,7 +93,18 @@ func (k *keeper) replace(j *journal.Store, all map[string]keptValue) (failed err
 	return failed
 }
 
-// put writes a value if it has changed.
+// remove removes a key from the journal.
+func (k *keeper) remove(j *journal.Store, key string) error {
+	err := j.Delete(key)
+	if err == nil {
+		k.note(key, written{})
+		delete(k.written, key)
+	}
+	return err
+}
+
+// put writes a value if it has changed. If there is no room for it, the old one is removed: it would
+// come into force again at the next start.
 func (k *keeper) put(j *journal.Store, key string, v keptValue) error {
 	old := k.written[key]
 	if old.orderOwner == v.orderOwner && sameKept(old.value, v.value) {
@@ -115,7 +123,11 @@ func (k *keeper) put(j *journal.Store, key string, v keptValue) error {
 		mine -= old.bytes
 	}
 	if !v.all && !orderShare.Allows(mine+n-1, others+n-1) {
-		return fmt.Errorf("write %s to the journal: orders of one user have %d bytes there, and no more fit in its share", key, mine)
+		err := fmt.Errorf("write %s to the journal: orders of one user have %d bytes there, and no more fit in its share", key, mine)
+		if _, ok := k.written[key]; ok {
+			err = errors.Join(err, k.remove(j, key))
+		}
+		return err
 	}
 	if err := j.Put(key, json.RawMessage(text)); err != nil {
 		return err

@@ -46,6 +46,31 @@ func TestOrdersOfOneUserLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
+// TestOrderOfRootIsNotTheUsers: what root sets for a process of a user counts to no user's share of the
+// journal.
+func TestOrderOfRootIsNotTheUsers(t *testing.T) {
+	dir := journalDir(t)
+	s, b := newSlowProc(), newFakeBackend(dir)
+	d := newTestDaemon(b)
+	d.procs, d.cfg.Journal = s, openJournal(dir)
+	defer runDaemon(t, d)()
+	p := s.add(proc.Process{PID: 20_000, Start: 1, UID: bob, GID: bob, Parent: 1})
+	b.mustOffer(t, p)
+	for _, tt := range []struct {
+		by   server.Caller
+		want orderOwner
+	}{{of(bob), orderOwner{account: bob}}, {server.Caller{All: true}, administrator}} {
+		if _, err := d.Change(tt.by, p.PID, given("weight=7")); err != nil {
+			t.Fatal(err)
+		}
+		d.keeping.Lock()
+		if got := d.kept.written[idKey(keptProcesses, p.ID())].orderOwner; got != tt.want {
+			t.Errorf("order of %+v: got owner %+v, want %+v", tt.by, got, tt.want)
+		}
+		d.keeping.Unlock()
+	}
+}
+
 // TestKeeperSharesTheJournal: one user gets no more than its share of the journal, others and the
 // administrator get theirs, and what is deleted makes room again.
 func TestKeeperSharesTheJournal(t *testing.T) {
@@ -66,6 +91,10 @@ func TestKeeperSharesTheJournal(t *testing.T) {
 	}
 	if others := fill(orderOwner{account: 1001}); others < n/2 {
 		t.Errorf("the second user got %d values, the first %d", others, n)
+	}
+	key := fmt.Sprintf("%s%v.%d", keptTrees, first, 0)
+	if err := k.put(j, key, keptValue{first, keptTree{By: server.Caller{Pod: string(make([]byte, 60_000))}}}); err == nil || j.Get(key, new(keptTree)) {
+		t.Errorf("a value for which there is no room: got %v, want an error, and the old one removed", err)
 	}
 	if fill(orderOwner{pod: "pod"}) == 0 || k.put(j, keptPolicies, keptValue{administrator, keptPolicy{}}) != nil {
 		t.Error("a pod or the administrator got no room")

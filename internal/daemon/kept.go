@@ -88,9 +88,21 @@ func (d *Daemon) keepOrder(o order) {
 		return
 	}
 	k, _ := p.kept()
-	owner := p.owner
+	v := keptValue{p.ownerOfKept(&k), k}
 	d.mu.Unlock()
-	d.logKept(d.kept.put(d.cfg.Journal, idKey(keptProcesses, o.Target), keptValue{owner, k}))
+	if d.ending() {
+		return
+	}
+	d.logKept(d.kept.put(d.cfg.Journal, idKey(keptProcesses, o.Target), v))
+}
+
+// ownerOfKept returns whose share of the journal k, which is of p, counts to. What the administrator
+// set must not be lost because a user's share is full. d.mu is held.
+func (p *process) ownerOfKept(k *keptProcess) orderOwner {
+	if !k.ByRoot.Empty() {
+		return administrator
+	}
+	return p.owner
 }
 
 // keepAll makes the journal agree with what is in force, and so drops from it what belongs to
@@ -119,7 +131,7 @@ func (d *Daemon) inForce() map[string]keptValue {
 	kept := make(map[string]keptValue)
 	d.eachProcess(d.allProcesses(), func(p *process) {
 		if k, ok := p.kept(); ok {
-			kept[idKey(keptProcesses, k.ID)] = keptValue{p.owner, k}
+			kept[idKey(keptProcesses, k.ID)] = keptValue{p.ownerOfKept(&k), k}
 		}
 	})
 	d.eachTree(func(t *treeAttrs) {

@@ -21,8 +21,8 @@ const (
 	markExpiry = 10 * time.Second
 	// maxMarkedTime is how long a marked request may be open, if twice the SLO is not longer.
 	maxMarkedTime = time.Minute
-	// markCheck is how often marks are checked.
-	markCheck = time.Second
+	// markCheckTime is how often marks are checked.
+	markCheckTime = time.Second
 )
 
 // marks are the marked requests of a process.
@@ -102,7 +102,7 @@ func (d *Daemon) dropMarks(p *process) {
 
 // followMarks expires marks until ctx is done.
 func (d *Daemon) followMarks(ctx context.Context) {
-	every := time.NewTicker(markCheck)
+	every := time.NewTicker(d.markCheck)
 	defer every.Stop()
 	for {
 		select {

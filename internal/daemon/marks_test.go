@@ -21,6 +21,7 @@ type markTest struct {
 func newMarkTest(t *testing.T, attrs string) *markTest {
 	b := newFakeBackend(t.TempDir())
 	d := newTestDaemon(b)
+	d.markCheck = time.Hour // the test checks
 	t.Cleanup(runDaemon(t, d))
 	p, _ := sleeper(t)
 	m := &markTest{t, d, p.PID, b.mustOffer(t, p)}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
@@ -157,6 +158,8 @@ func TestExternalPolicyFails(t *testing.T) {
 // TestExternalPolicyMustStart: an order for a policy process that does not run is refused with
 // its message, and the policy in force stays.
 func TestExternalPolicyMustStart(t *testing.T) {
+	defer func(d time.Duration) { extpolicy.StartTime = d }(extpolicy.StartTime)
+	extpolicy.StartTime = 10 * time.Second // this machine may be busy
 	d := newTestDaemon(newFakeBackend(t.TempDir()))
 	defer runDaemon(t, d)()
 	for _, tt := range []struct{ key, value, want string }{

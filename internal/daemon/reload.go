@@ -65,16 +65,19 @@ func (d *Daemon) prepareConfig(c *config.Config) (changed []preparedPolicy, err 
 func (d *Daemon) changedPolicies(c *config.Config) []api.Policy {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	common, everywhere := d.policy, false
-	if !samePolicy(d.conf.Policy, c.Policy) {
-		common, everywhere = c.Policy, true
+	common, everywhere := d.policy, !samePolicy(d.conf.Policy, c.Policy)
+	if everywhere {
+		common = c.Policy
 	}
+	byFile := everywhere
 	var kept, replaced []api.Policy // policies of single devices
 	for _, id := range slices.Sorted(maps.Keys(d.devices)) {
 		dev := d.devices[id]
 		was, _ := d.conf.DevicePolicy(string(id), dev.info.Index)
 		now, _ := c.DevicePolicy(string(id), dev.info.Index)
 		switch {
+		case samePolicy(was, now) && dev.policy.Name == "" && byFile:
+			kept = append(kept, now) // an order for all devices had ended it
 		case samePolicy(was, now):
 			kept = append(kept, dev.policy)
 		case now.Name != "":

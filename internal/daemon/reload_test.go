@@ -282,6 +282,11 @@ func TestReloadKeepsPolicyOrders(t *testing.T) {
 	if class := d.Processes()[0].Class(); class != "batch" {
 		t.Errorf("after a restore and another policy in the file: got class %s, want that of the rule", class)
 	}
+	reload(func(c *config.Config) { c.Devices = []api.Policy{{Device: "0", Name: "wfq"}} })
+	order(api.Policy{Name: "native"})
+	want("after an order for all devices", "native", "")
+	reload(func(c *config.Config) { c.Policy = api.Policy{Name: "fifo"} })
+	want("after that and another policy of all devices in the file", "fifo", "wfq")
 }
 
 // TestKilledDuringAReload: a configuration with a policy for a device comes into force. Whatever the

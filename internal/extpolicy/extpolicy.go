@@ -46,9 +46,9 @@ const (
 	maxPause = 30 * time.Second
 )
 
-// startTime is how long a command must run to count as started. A shell whose command does not
-// exist ends within milliseconds.
-const startTime = 250 * time.Millisecond
+// StartTime is how long a command must run to count as started. A shell whose command does not
+// exist ends within milliseconds. Tests set it, for machines that are busy.
+var StartTime = 250 * time.Millisecond
 
 // Info describes the external policy as policy.List does the others.
 func Info() policy.Info {
@@ -135,7 +135,7 @@ func Start(cfg Config, post func(...sched.Event), note func(text string), log *s
 }
 
 // Try is Start for a process that must run now. It returns an error, and no connection, if the
-// process cannot be connected to or, as a command, ends within startTime.
+// process cannot be connected to or, as a command, ends within StartTime.
 func Try(cfg Config, post func(...sched.Event), note func(text string), log *slog.Logger) (*Connection, error) {
 	c := start(cfg, post, note, log, true)
 	err := c.started()
@@ -158,7 +158,7 @@ func start(cfg Config, post func(...sched.Event), note func(text string), log *s
 	return c
 }
 
-// started waits until the process is connected to or, as a command, has run for startTime. It
+// started waits until the process is connected to or, as a command, has run for StartTime. It
 // returns why it failed before.
 func (c *Connection) started() error {
 	select {
@@ -170,7 +170,7 @@ func (c *Connection) started() error {
 		select {
 		case err := <-c.failed:
 			return err
-		case <-time.After(startTime):
+		case <-time.After(StartTime):
 		}
 	}
 	c.mu.Lock()

@@ -97,8 +97,8 @@ func logLines(r io.Reader, level slog.Level, log *slog.Logger) (last string) {
 }
 
 // lineTime is how long Close waits for the last line of standard error, which a process outside
-// the group may keep open.
-const lineTime = 100 * time.Millisecond
+// the group may keep open. Tests set it.
+var lineTime = 100 * time.Millisecond
 
 // Close kills the process and what it started.
 func (p *process) Close() error {
