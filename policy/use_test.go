@@ -116,3 +116,25 @@ func TestShortRest(t *testing.T) {
 		}
 	}
 }
+
+// TestUseTellsBesideOnlineWork checks that a queue that uses little of its turns is light beside online
+// work, and that turns tell nothing without it or beside a queue that cannot be stopped.
+func TestUseTellsBesideOnlineWork(t *testing.T) {
+	for _, tt := range []struct {
+		online, unstoppable int
+		want                load
+	}{{0, 0, heavyLoad}, {0, 1, heavyLoad}, {1, 0, lightLoad}, {1, 1, heavyLoad}} {
+		p, v, states := lightNode(heavyLoad, heavyLoad)
+		for i, part := range []time.Duration{time.Second, time.Second / 4} {
+			states[i].joined = true
+			for range 4 {
+				states[i].load.use.add(part)
+			}
+		}
+		sum := summary{inRotation: 2, rotationClass: sched.Batch, unstoppable: tt.unstoppable, onlineSummary: onlineSummary{activeOnline: tt.online}}
+		p.watchLoads(v, states, &sum)
+		if got := states[1].load.verdict; got != tt.want {
+			t.Errorf("%d online queues, %d that cannot be stopped: got load %d, want %d", tt.online, tt.unstoppable, got, tt.want)
+		}
+	}
+}
