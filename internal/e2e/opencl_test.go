@@ -127,14 +127,44 @@ func buildOpenCL(t *testing.T) (dir string) {
 }
 
 func runShares(t *testing.T, dir string, c sharesCase, length time.Duration, exact bool) {
-	b := &testbed{T: t, bundle: dir, socket: filepath.Join(t.TempDir(), "s"), log: filepath.Join(t.TempDir(), "daemon.log")}
+	b, pids := startJobs(t, dir, c)
+	first, longest := b.watchProgress(pids, length)
+	checkProgress(t, c, first, longest, exact)
+}
+
+// TestOpenCLSideBySide: the shim tells that jobs that wait for their work do not fill the device. They
+// run side by side with one that does not wait, and with it take no turns.
+func TestOpenCLSideBySide(t *testing.T) {
+	dir := buildOpenCL(t)
+	waits := job{attrs: "--class batch", work: "paced 100000000 300 300"}
+	b, pids := startJobs(t, dir, sharesCase{policy: "giveway", jobs: []job{waits, waits, batch("", 1)}})
+	beside := func() string {
+		text, all := "", b.processes()
+		for i, pid := range pids {
+			at := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid })
+			if at >= 0 && len(all[at].Queues) > 0 {
+				text += fmt.Sprintf("job %d: %v; ", i, all[at].Queues[0].SideBySide)
+			}
+		}
+		return text
+	}
+	const want = "job 0: true; job 1: true; job 2: false; "
+	for end := time.Now().Add(time.Minute); beside() != want; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("side by side after a minute: %q, want %q", beside(), want)
+		}
+	}
+}
+
+// startJobs starts a daemon and the jobs of a case, and returns the pids of the jobs.
+func startJobs(t *testing.T, dir string, c sharesCase) (b *testbed, pids []int) {
+	b = &testbed{T: t, bundle: dir, socket: filepath.Join(t.TempDir(), "s"), log: filepath.Join(t.TempDir(), "daemon.log")}
 	config := filepath.Join(dir, "giveway.yaml")
 	if err := os.WriteFile(config, []byte("policy: "+c.policy+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	b.startDaemon("--user", "--config", config)
-	pids := make([]int, len(c.jobs))
-	for i, j := range c.jobs {
+	for _, j := range c.jobs {
 		args := slices.Concat([]string{"run"}, strings.Fields(j.attrs), []string{"--", filepath.Join(dir, "openclwork")}, strings.Fields(j.work))
 		cmd := b.command("giveway", args...)
 		cmd.Env = append(cmd.Env, "POCL_CACHE_DIR="+filepath.Join(dir, "pocl"))
@@ -145,10 +175,9 @@ func runShares(t *testing.T, dir string, c sharesCase, length time.Duration, exa
 			_ = cmd.Process.Signal(syscall.SIGTERM) // which run passes on
 			_ = cmd.Wait()
 		})
-		pids[i] = childOf(t, cmd.Process.Pid, filepath.Join(dir, "openclwork"))
+		pids = append(pids, childOf(t, cmd.Process.Pid, filepath.Join(dir, "openclwork")))
 	}
-	first, longest := b.watchProgress(pids, length)
-	checkProgress(t, c, first, longest, exact)
+	return b, pids
 }
 
 // childOf waits until a process has a child that runs a program, and returns its pid. The
@@ -203,11 +232,7 @@ func (b *testbed) watchProgress(pids []int, length time.Duration) (completed []u
 // completed returns how many commands each process has completed.
 func (b *testbed) completed(pids []int) []uint64 {
 	b.Helper()
-	var printed struct{ Processes []api.Process }
-	if err := json.Unmarshal([]byte(b.mustGiveway("ps", "--json")), &printed); err != nil {
-		b.Fatal(err)
-	}
-	all := printed.Processes
+	all := b.processes()
 	counts := make([]uint64, len(pids))
 	for i, pid := range pids {
 		at := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid })
@@ -216,6 +241,16 @@ func (b *testbed) completed(pids []int) []uint64 {
 		}
 	}
 	return counts
+}
+
+// processes returns what ps prints.
+func (b *testbed) processes() []api.Process {
+	b.Helper()
+	var printed struct{ Processes []api.Process }
+	if err := json.Unmarshal([]byte(b.mustGiveway("ps", "--json")), &printed); err != nil {
+		b.Fatal(err)
+	}
+	return printed.Processes
 }
 
 // checkProgress checks the shares of the batch jobs, and that no process was without progress
