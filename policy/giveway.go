@@ -106,7 +106,8 @@ type queueState struct {
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
 	load       loadState   // of a batch queue
-	work       workPeriods // of a batch queue with counters whose visits are not known
+	traced     bool        // its visits were known once
+	work       workPeriods // of a batch queue with counters that has never been traced
 	triedLater bool        // its load is unknown, and it waits for a later trial: see chooseNewcomers
 	triedAt    sched.Time  // when the last trial began that it was in
 
@@ -291,7 +292,7 @@ func givesWay(q *sched.Queue) bool {
 const shortRest = 5 * time.Millisecond
 
 func (st *queueState) restsShortly(q *sched.Queue, dev *sched.Device) bool {
-	return st.sideBySide && yieldsBySlice(dev, q) || judgedByCounters(q) && st.load.verdict == lightLoad
+	return st.sideBySide && yieldsBySlice(dev, q) || st.judgedByCounters(q) && st.load.verdict == lightLoad
 }
 
 // update charges q for its service since the last plan, and sets whether it takes turns. Side

@@ -67,7 +67,7 @@ func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, st *queueState) 
 	switch {
 	case !st.takesTurns || q.Attr.Class != sched.Batch || st.overdrawn:
 		return false
-	case !q.Visits.Known:
+	case !q.Visits.Known && !st.traced:
 		return !s.weighted && (!q.Counters.Known && s.untold || q.Counters.Known && st.load.verdict == lightLoad)
 	}
 	return isCandidate(dev, q, st) && (st.load.verdict == lightLoad || s.inTrial(st))
@@ -108,7 +108,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		// longer than the default slice, such as that of a floor turn, online work ends them.
 		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
 		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, alone-q.Visits.Alone)
-		if judgedByCounters(q) {
+		if st.traced = st.traced || q.Visits.Known; st.judgedByCounters(q) {
 			st.load.verdict = st.work.watch(q, st.load.verdict)
 		}
 		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {

@@ -12,11 +12,13 @@ import (
 // a start. Simulated (amd-hws): jobs that launch kernel by kernel beside training did a sixth of their
 // work in turns, and nine tenths side by side.
 
-// judgedByCounters reports whether the load of q is found out by its counters.
-func judgedByCounters(q *sched.Queue) bool { return q.Counters.Known && !q.Visits.Known }
+// judgedByCounters reports whether the load of the queue is found out by its counters. It is not if the
+// trace is only lost for a moment.
+func (st *queueState) judgedByCounters(q *sched.Queue) bool { return q.Counters.Known && !st.traced }
 
 // workPeriods are the periods of device time in which a queue with counters had work.
 type workPeriods struct {
+	begun  bool
 	idled  uint64        // Counters.Idled when the first of them began
 	served time.Duration // Queue.Served then
 	last   uint64        // Counters.Idled at the last plan
@@ -31,6 +33,9 @@ const (
 
 // watch updates the periods of q, and returns the load of q, which was verdict.
 func (w *workPeriods) watch(q *sched.Queue, verdict load) load {
+	if !w.begun {
+		*w = workPeriods{true, q.Counters.Idled, q.Served, q.Counters.Idled, q.Served}
+	}
 	if idled := q.Counters.Idled; idled != w.last {
 		w.last, w.since = idled, q.Served
 	}

@@ -9,6 +9,7 @@ import (
 
 // run lets a queue run out of work after so much device time, several times, and returns its load.
 func (w *workPeriods) run(q *sched.Queue, times int, work time.Duration, l load) load {
+	l = w.watch(q, l)
 	for range times {
 		q.Served += work
 		l = w.watch(q, l)
@@ -63,6 +64,39 @@ func TestLoadByCountersBeginsAnew(t *testing.T) {
 	q.Served, q.Counters.Idled = q.Served+40*ms, q.Counters.Idled+8
 	if l = w.watch(&q, l); l != lightLoad {
 		t.Errorf("after eight periods between two plans: got load %d, want light", l)
+	}
+}
+
+// TestLoadByCountersOfAnOldQueue checks that what a queue did before it was watched, for example before
+// it became a batch queue, tells nothing.
+func TestLoadByCountersOfAnOldQueue(t *testing.T) {
+	w, q := workPeriods{}, sched.Queue{Served: time.Hour, Counters: sched.Counters{Idled: 1000}}
+	if l := w.watch(&q, unknownLoad); l != unknownLoad {
+		t.Errorf("at first: got load %d, want unknown", l)
+	}
+	if l := w.run(&q, 8, ms, unknownLoad); l != lightLoad {
+		t.Errorf("after eight short periods: got load %d, want light", l)
+	}
+}
+
+// TestLostTrace checks that counters do not change what the visits of a queue showed while the trace is
+// lost for a moment.
+func TestLostTrace(t *testing.T) {
+	p, v, states := lightNode(lightLoad, lightLoad)
+	sum := summary{inRotation: 2, rotationClass: sched.Batch}
+	for range 5 {
+		for i := range v.Queues {
+			v.Queues[i].Counters.Known = true
+		}
+		p.watchLoads(v, states, &sum)
+		for i := range v.Queues {
+			v.Queues[i].Visits.Known, v.Queues[i].Served = false, v.Queues[i].Served+time.Second
+		}
+	}
+	for i := range states {
+		if states[i].load.verdict != lightLoad || p.isLight(&v.Devices[0], &v.Queues[i], &states[i]) {
+			t.Errorf("queue %d: got load %d, want light, and that it takes turns until the trace is back", i, states[i].load.verdict)
+		}
 	}
 }
 

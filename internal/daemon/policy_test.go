@@ -36,7 +36,7 @@ func TestParametersChangeWhileThePolicyRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set("1s")
+	set("3s")
 	eventually(t, "it is the turn of the second queue", func() bool { return b.hardware(first.PID).stopped && !b.hardware(second.PID).stopped })
 	set("10s")
 	time.Sleep(200 * time.Millisecond)
