@@ -19,7 +19,7 @@ CASE     ?=
 PODS     ?= 20
 
 # Scenarios that make demo runs after demo.yaml: the hard cases.
-DEMOS := launch-bound decode-loop decode-loop-late sync-loop many-small many-small-pool mixed mixed-pool data-loading gpreempt-z
+DEMOS := launch-bound decode-loop decode-loop-late sync-loop many-small many-small-pool mixed mixed-pool mixed-amd data-loading gpreempt-z
 
 # Where `make install` puts things. DESTDIR is for packagers; it is part of no path
 # inside the installed files.
