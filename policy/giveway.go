@@ -101,7 +101,8 @@ type queueState struct {
 	servedAtTurn time.Duration // Queue.Served when the current turn began
 	lastTurn     sched.Time    // when its last turn began, or when it entered the group
 	takesTurns   bool          // it is a batch or class-idle queue that would use a turn now: see update
-	readyAt      sched.Time    // when it last was runnable
+	readyAt      sched.Time    // when it last was runnable, or was seen to have been since the plan before
+	completed    uint64        // Counters.Completed then
 	withheld     bool          // it was not let run for some of its turn, because others had work: see endTurn
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
@@ -315,9 +316,13 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time) 
 	}
 	st.served, st.triedLater = q.Served, false
 	st.takesTurns = !st.unusedTurn && q.Runnable()
+	if q.Runnable() || q.Counters.Completed != st.completed {
+		st.readyAt, st.completed = now, q.Counters.Completed
+	}
 	if q.Runnable() {
-		st.readyAt = now
-	} else if until := st.readyAt.Add(shortRest); st.restsShortly(q, dev) && now < until && !q.Attr.Paused {
+		return 0
+	}
+	if until := st.readyAt.Add(shortRest); st.restsShortly(q, dev) && now < until && !q.Attr.Paused {
 		st.takesTurns = !st.unusedTurn
 		return until
 	}

@@ -5,7 +5,7 @@ import "github.com/giveway/giveway/sched"
 // runReason returns why a batch or idle queue that is granted runs.
 func (p *giveway) runReason(q *sched.Queue, st *queueState) sched.Reason {
 	switch {
-	case p.runsBeside(q, st):
+	case p.runsBeside(q, st) && (st.sideBySide || !p.sharingNow):
 		return sched.Beside
 	case q.ID == p.current && p.burst.phase == inGap:
 		return sched.InGap

@@ -68,6 +68,7 @@ func TestRunReasons(t *testing.T) {
 		{"its turn in a gap", sliceable, func(p *giveway, _ *queueState) { p.current, p.burst.phase = 1, inGap }, sched.InGap},
 		{"side by side", sliceable, func(p *giveway, st *queueState) { p.sharingNow, st.sideBySide = true, true }, sched.Beside},
 		{"the same without a slice", other, func(p *giveway, st *queueState) { p.sharingNow, st.sideBySide, p.current = true, true, 1 }, sched.Beside},
+		{"its turn beside others", sliceable, func(p *giveway, st *queueState) { p.sharingNow, st.takesTurns, p.current = true, true, 1 }, sched.ItsTurn},
 		{"an overlap", sliceable, func(p *giveway, _ *queueState) { p.overlap.leaving = 1 }, sched.Beside},
 		{"no work", sliceable, func(*giveway, *queueState) {}, sched.NoWork},
 		{"cannot be stopped", sliceable, func(_ *giveway, st *queueState) { st.takesTurns = true }, sched.Unstoppable},

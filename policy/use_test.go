@@ -106,6 +106,7 @@ func TestShortRest(t *testing.T) {
 		var st queueState
 		st.update(&busy, &tt.dev, now)
 		st.sideBySide = tt.beside
+		st.update(&tt.q, &tt.dev, now)
 		change := st.update(&tt.q, &tt.dev, now.Add(tt.after))
 		want := sched.Time(0)
 		if tt.want && !tt.q.Ready() {
@@ -113,6 +114,16 @@ func TestShortRest(t *testing.T) {
 		}
 		if st.takesTurns != tt.want || change != want {
 			t.Errorf("%s: takes turns %v, changes at %v; want %v, %v", tt.name, st.takesTurns, change, tt.want, want)
+		}
+	}
+	// Of a queue that is looked at seldom, the counters tell that it has worked since.
+	st := queueState{class: sched.Batch, sideBySide: true}
+	for i := range 5 {
+		idle.Counters.Submitted, idle.Counters.Completed = uint64(i+2), uint64(i+2)
+		for range 2 { // a second plan at the same instant is the same
+			if st.update(&idle, &h200Device, now.Add(time.Duration(i)*50*ms)); !st.takesTurns {
+				t.Errorf("look %d: takes no turns, although it has worked since the last look", i)
+			}
 		}
 	}
 }

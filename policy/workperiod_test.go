@@ -113,7 +113,7 @@ func TestLightQueueKeepsItsTurn(t *testing.T) {
 		if st.update(&q, &sched.Device{}, now.Add(ms)); st.takesTurns != want {
 			t.Errorf("load %d, out of work for a moment: takes turns %v, want %v", l, st.takesTurns, want)
 		}
-		if st.update(&q, &sched.Device{}, now.Add(5*ms)); st.takesTurns {
+		if st.update(&q, &sched.Device{}, now.Add(6*ms)); st.takesTurns {
 			t.Errorf("load %d, out of work for 5 ms: takes turns, want not", l)
 		}
 	}
