@@ -63,10 +63,13 @@ type Backend struct {
 	watch    *discover.Watcher // nil: no driver was seen yet
 	watchErr error             // why discovery cannot run
 	arrivals map[groupName]*arrival
-	queues   []*queue // in the order in which they were accepted
+	settled  map[groupName]settled // groups that were settling since settledSince
+	queues   []*queue              // in the order in which they were accepted
 	gpus     []*gpu
 	members  map[groupName][]proc.Process // of MPS servers: their clients
 	servers  map[uint32]uint32            // of clients on one GPU, their MPS servers; of the present Poll
+
+	settledSince time.Time
 
 	traceFailed chan struct{} // a trace is to be closed, and opened again later
 }
@@ -83,10 +86,19 @@ func nameOf(g *discover.Group) groupName { return groupName{g.Process.PID, g.Pro
 // arrival is a group that can be controlled when it has not changed for settleTime, or has
 // changed for maxSettleTime.
 type arrival struct {
-	group *discover.Group
-	due   time.Time
-	last  time.Time     // due is not later, however often the group changes
-	wait  time.Duration // before the next attempt, after one that the driver refused for now
+	group      *discover.Group
+	due        time.Time
+	last       time.Time     // due is not later, however often the group changes
+	wait       time.Duration // before the next attempt, after one that the driver refused for now
+	tries      int           // attempts that the driver refused for now
+	controlled bool          // it has a queue of an earlier report that is controlled meanwhile
+}
+
+// settled is what is kept of an arrival, for the case that its group is reported as gone and found
+// again.
+type settled struct {
+	left  time.Duration // for which the group may be settling once more
+	tries int           // as in arrival
 }
 
 // queue is a group that was offered and accepted.
@@ -114,10 +126,13 @@ type restoration struct {
 // restored afterwards, was left with half its slice (seen on an H200).
 //
 // A process that changes its group all the time would never be controlled, so that ends after
-// maxSettleTime.
+// maxSettleTime. A process can also forge frees of its group, so that discovery reports it as gone
+// and found as often as the process likes. So a group may be settling for maxSettleTime in all in
+// each settlePeriod.
 const (
 	settleTime    = 250 * time.Millisecond
 	maxSettleTime = 2 * time.Second
+	settlePeriod  = time.Minute
 )
 
 // New returns a backend that is not started.
@@ -136,7 +151,7 @@ func New(cfg Config) *Backend {
 		cfg.openTrace = openTrace
 	}
 	b := &Backend{
-		cfg: cfg, log: cfg.Log, restoring: make(map[discover.Key]restoration), arrivals: make(map[groupName]*arrival), members: make(map[groupName][]proc.Process),
+		cfg: cfg, log: cfg.Log, restoring: make(map[discover.Key]restoration), arrivals: make(map[groupName]*arrival), settled: make(map[groupName]settled), members: make(map[groupName][]proc.Process),
 		servers: make(map[uint32]uint32), traceFailed: make(chan struct{}, 1),
 	}
 	b.driver = loadedDriver{root: cfg.Root, control: cfg.Control, pattern: cfg.GPUPattern}
@@ -213,7 +228,7 @@ func (b *Backend) run(ctx context.Context) {
 			case ev.Found != nil:
 				b.arrived(ev.Found, time.Now())
 			case ev.Gone != nil:
-				b.gone(ev.Gone)
+				b.gone(ev.Gone, time.Now())
 			case ev.Joined != nil:
 				b.setMember(ev.Joined, true)
 			case ev.Left != nil:

@@ -22,8 +22,12 @@ type group struct {
 	Client    nvrm.Handle   `json:"client"`
 	Handle    nvrm.Handle   `json:"group"`
 	Subdevice nvrm.Handle   `json:"subdevice"`
-	Channels  []nvrm.Handle `json:"channels"` // none for an MPS server, whose group runs its clients' channels
-	Found     time.Duration `json:"found_ns"` // its slice before it was first changed; zero: not read yet
+	Channels  []nvrm.Handle `json:"channels"`             // none for an MPS server, whose group runs its clients' channels
+	Found     time.Duration `json:"found_ns"`             // its slice before it was first changed; zero: not read yet
+	KeepSlice bool          `json:"keep_slice,omitempty"` // the driver does not let its slice be set, so there is none to restore
+
+	tries    int   // earlier attempts to attach it that ended with a transient error
+	unproved error // a transient error despite which it was attached
 
 	set   atomic.Int64             // its slice in ns, as SetSlice set it; zero: never, or a call is under way
 	exist []nvrm.Handle            // those of Channels that were not freed; nil: all
@@ -63,19 +67,28 @@ func (g *group) rm() nvrm.Group {
 
 // attach returns a queue that claims what the driver lets us do to the group. It reads
 // before it writes: a group that looks wrong is not written to. What it writes is what is
-// there already: the present slice, and enabled channels.
+// there already: the present slice, and enabled channels. After a transient error it can be
+// tried again, and g.tries says how often it was.
 func (g *group) attach() (hal.Queue, error) {
 	if err := g.verify(); err != nil {
 		return nil, err
 	}
 	slices, err := isSupported(g.rm().SetTimeslice(g.Found))
 	interrupts := false
-	if err == nil && len(g.Channels) > 0 { // a call without channels would prove nothing
-		interrupts, err = isSupported(g.enable(true))
+	if !errors.Is(err, hal.ErrGone) && len(g.Channels) > 0 { // a call without channels would prove nothing
+		var failed error
+		interrupts, failed = isSupported(g.enable(true))
+		err = errors.Join(err, failed)
+	}
+	if err != nil && (errors.Is(err, hal.ErrGone) || !slices && !interrupts || g.tries < maxTries(err)) {
+		return nil, fmt.Errorf("attach group %v: %w", g.Handle, err)
+	}
+	g.unproved = err
+	// What was never changed is not restored: the driver may refuse that for ever.
+	if g.KeepSlice = !slices; !interrupts {
+		g.Channels, g.exist = nil, nil
 	}
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("attach group %v: %w", g.Handle, err)
 	case slices && interrupts:
 		return g, nil
 	case slices:
@@ -136,8 +149,11 @@ func (g *group) Close() error {
 	if _, err := nvrm.Lookup(g.file, g.Client, g.Handle); nvrm.IsGone(err) {
 		return g.file.Close()
 	}
-	err := errors.Join(ignoreUnchangeable(g.rm().SetTimeslice(g.Found)), ignoreUnchangeable(g.enable(true)))
-	return errors.Join(err, g.file.Close())
+	var err error
+	if !g.KeepSlice {
+		err = ignoreUnchangeable(g.rm().SetTimeslice(g.Found))
+	}
+	return errors.Join(err, ignoreUnchangeable(g.enable(true)), g.file.Close())
 }
 
 // Abandon implements hal.Abandoner. It makes no call: our copy of the descriptor keeps the
@@ -215,6 +231,26 @@ func isTransient(err error) bool {
 		return errno.Temporary() || errno == syscall.EBUSY || errno == syscall.ENOMEM || errno == syscall.EIO
 	}
 	return errors.As(err, new(nvrm.Status)) && !errors.Is(err, hal.ErrGone) && !errors.Is(err, hal.ErrNotSupported) && !errors.Is(err, nvrm.ErrInvalidArgument)
+}
+
+// How often attach is tried again because of a transient error. Then the group is attached with what
+// the other trial has proved: the driver may give the same answer for ever, and a slice that can be
+// set must not be left unused.
+const (
+	busyTries    = 12 // the driver says that it is busy: about three minutes
+	unclearTries = 4  // another answer, which may well be final: about four seconds
+)
+
+// maxTries returns how often attach is tried again because of a transient error.
+func maxTries(err error) int {
+	busy := errors.As(err, new(syscall.Errno))
+	for _, s := range []nvrm.Status{nvrm.ErrBusyRetry, nvrm.ErrNoMemory, nvrm.ErrStateInUse, nvrm.ErrTimeout} {
+		busy = busy || errors.Is(err, s)
+	}
+	if busy {
+		return busyTries
+	}
+	return unclearTries
 }
 
 // classify adds to an error of the driver what it means to the scheduler.

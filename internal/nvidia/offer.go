@@ -16,15 +16,25 @@ func (b *Backend) arrived(g *discover.Group, now time.Time) {
 	name := nameOf(g)
 	a := &arrival{group: g, due: now.Add(settleTime), last: now.Add(maxSettleTime)}
 	b.mu.Lock()
+	i := slices.IndexFunc(b.queues, func(q *queue) bool { return q.name == name })
+	known := i >= 0
 	old := b.arrivals[name]
-	if old != nil {
-		a.last = old.last
+	switch {
+	case old != nil:
+		a.last, a.tries, a.controlled = old.last, old.tries, old.controlled
+	case known && b.queues[i].group != nil:
+		a.controlled = true
+		if c := b.queues[i].group; c.unproved != nil {
+			a.tries = c.tries // the driver need not refuse it that often again
+		}
+	default:
+		s := b.settledOf(name)
+		a.last, a.tries = now.Add(s.left), s.tries
 	}
 	if a.due.After(a.last) {
 		a.due = a.last
 	}
 	b.arrivals[name] = a
-	known := slices.ContainsFunc(b.queues, func(q *queue) bool { return q.name == name })
 	b.mu.Unlock()
 	if old != nil {
 		_ = old.group.File.Close()
@@ -32,6 +42,29 @@ func (b *Backend) arrived(g *discover.Group, now time.Time) {
 	if !known {
 		b.offerSettling(g)
 	}
+}
+
+// settledOf returns what is kept of the earlier arrivals of a group. b.mu is held.
+func (b *Backend) settledOf(name groupName) settled {
+	if s, ok := b.settled[name]; ok {
+		return s
+	}
+	return settled{left: maxSettleTime}
+}
+
+// noteSettled keeps for how long a group has been settling. The time in which it was controlled
+// meanwhile does not count, nor that in which the driver refused to control it. b.mu is held.
+func (b *Backend) noteSettled(name groupName, a *arrival, now time.Time) {
+	if now.Sub(b.settledSince) > settlePeriod {
+		clear(b.settled)
+		b.settledSince = now
+	}
+	s := b.settledOf(name)
+	s.tries = a.tries
+	if !a.controlled {
+		s.left = min(s.left, max(0, a.last.Sub(now)))
+	}
+	b.settled[name] = s
 }
 
 // settling is the queue of a group that has not settled yet. Nothing can be done to it.
@@ -76,9 +109,9 @@ func (b *Backend) offerDue(now time.Time) {
 		if a.due.After(now) {
 			continue
 		}
-		err := b.offer(a.group)
+		err := b.offer(a.group, a.tries)
 		if isTransient(err) {
-			if a.wait == 0 {
+			if a.tries == 0 {
 				b.log.Warn("channel group cannot be controlled for now; trying again", "pid", name.pid, "error", err)
 			}
 			a.retry(now)
@@ -89,6 +122,7 @@ func (b *Backend) offerDue(now time.Time) {
 			_ = a.group.File.Close()
 		}
 		b.mu.Lock()
+		b.noteSettled(name, a, now)
 		delete(b.arrivals, name)
 		b.mu.Unlock()
 	}
@@ -98,6 +132,7 @@ func (b *Backend) offerDue(now time.Time) {
 // time, up to maxRetry. The group stays a settling queue.
 func (a *arrival) retry(now time.Time) {
 	const maxRetry = 30 * time.Second
+	a.tries++
 	a.wait = min(max(2*a.wait, settleTime), maxRetry)
 	a.due = now.Add(a.wait)
 	a.last = a.due.Add(maxSettleTime)
@@ -122,8 +157,9 @@ func (b *Backend) dropArrivals(match func(groupName) bool) {
 }
 
 // offer offers a group to the daemon. The queue owns the group's descriptor if the daemon
-// accepts. After a transient error the group is listed as settling.
-func (b *Backend) offer(g *discover.Group) error {
+// accepts. After a transient error the group is listed as settling. tries is how many such errors
+// there were before.
+func (b *Backend) offer(g *discover.Group, tries int) error {
 	name := nameOf(g)
 	var early *queue // settling: withdrawn last, so that the process always has a queue
 	for _, old := range b.remove(func(n groupName) bool { return n == name }) {
@@ -137,6 +173,7 @@ func (b *Backend) offer(g *discover.Group) error {
 	driver := b.driver.state()
 	q, o := b.newQueue(g, driver)
 	control := newGroup(g)
+	control.tries = tries
 	q.group = control
 	control.Found, o.After = earlier.found, earlier.done
 	if driver.mayChange() {
@@ -153,6 +190,9 @@ func (b *Backend) offer(g *discover.Group) error {
 		b.list(early)
 	case transient:
 		b.offerSettling(g)
+	}
+	if err == nil && control.unproved != nil {
+		b.log.Warn("channel group is controlled only in part", "pid", name.pid, "error", control.unproved)
 	}
 	return err
 }
@@ -220,11 +260,19 @@ func (b *Backend) setMember(m *discover.Member, in bool) {
 }
 
 // gone withdraws a group, or all groups of a process that has exited.
-func (b *Backend) gone(g *discover.Gone) {
+func (b *Backend) gone(g *discover.Gone, now time.Time) {
 	exited := g.Key == discover.Key{}
 	match := func(n groupName) bool {
 		return n.pid == g.PID && n.start == g.Start && (exited || n.Key == g.Key)
 	}
+	b.mu.Lock()
+	name := groupName{g.PID, g.Start, g.Key}
+	if exited {
+		maps.DeleteFunc(b.settled, func(n groupName, _ settled) bool { return match(n) })
+	} else if a := b.arrivals[name]; a != nil {
+		b.noteSettled(name, a, now)
+	}
+	b.mu.Unlock()
 	b.dropArrivals(match)
 	b.mu.Lock()
 	maps.DeleteFunc(b.members, func(n groupName, _ []proc.Process) bool { return match(n) })

@@ -1,6 +1,7 @@
 package nvidia
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -126,11 +127,11 @@ func TestGoneGroupIsRestored(t *testing.T) {
 	}
 	waiting := made.group(t, 8)
 	b.arrived(waiting, now)
-	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start + 1})
+	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start + 1}, time.Now())
 	if len(h.open()) != 1 {
 		t.Error("the queue of an earlier process with the same pid was withdrawn")
 	}
-	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start, Key: discover.Key{Client: made.Client, Handle: made.Compute.Group}})
+	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start, Key: discover.Key{Client: made.Client, Handle: made.Compute.Group}}, time.Now())
 	if len(h.open()) != 0 || q.exited || made.slice(t) != defaultSlice {
 		t.Errorf("%d queues, exited %v, slice %v; want 0, false, %v", len(h.open()), q.exited, made.slice(t), defaultSlice)
 	}
@@ -230,6 +231,134 @@ func TestBusyDriverIsAskedAgain(t *testing.T) {
 	}
 }
 
+// TestForgedFreesDoNotDelayControl: a process forges frees of its group, so that discovery reports it
+// as gone and found more often than every settleTime. It is controlled after maxSettleTime, and at
+// once after each later report. If there are no such reports for a while, or for another process,
+// a group has its time to settle again.
+func TestForgedFreesDoNotDelayControl(t *testing.T) {
+	b, h, made, _ := newOnDouble(t, &fakeHost{})
+	const interval = 200 * time.Millisecond
+	now := time.Now()
+	key := discover.Key{Client: made.Client, Handle: made.Compute.Group}
+	isControlled := func() bool {
+		t.Helper()
+		b.offerDue(now)
+		open := h.open()
+		if len(open) != 1 {
+			t.Fatalf("got %d queues, want 1", len(open))
+		}
+		return hal.Abilities(open[0].queue) != 0
+	}
+	forge := func() {
+		b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start, Key: key}, now)
+		b.arrived(made.group(t, 8), now)
+	}
+	found := now
+	b.arrived(made.group(t, 8), now)
+	for now.Sub(found) < settlePeriod-interval {
+		now = now.Add(interval)
+		if got, want := isControlled(), now.Sub(found) >= maxSettleTime; got != want {
+			t.Fatalf("after %v: controlled %v, want %v", now.Sub(found), got, want)
+		}
+		forge()
+		if got, want := isControlled(), now.Sub(found) >= maxSettleTime; got != want {
+			t.Fatalf("after %v, found again: controlled %v, want %v", now.Sub(found), got, want)
+		}
+	}
+	now = now.Add(3 * settlePeriod)
+	b.arrived(made.group(t, 7), now) // its channels change
+	now = now.Add(settleTime)
+	if !isControlled() {
+		t.Error("not controlled after its channels have changed")
+	}
+	for _, again := range []func(){forge, func() {
+		b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start}, now)
+		if len(b.settled) != 0 {
+			t.Errorf("kept of a process that has exited: %v", b.settled)
+		}
+		b.arrived(made.group(t, 8), now)
+	}} {
+		if again(); isControlled() {
+			t.Error("controlled before it has settled")
+		}
+		if now = now.Add(settleTime); !isControlled() {
+			t.Error("not controlled after it has settled")
+		}
+	}
+}
+
+// TestDriverThatRefusesForEver: the driver always gives the same answer to a trial, which is no clear
+// refusal. After some attempts the group is controlled as far as the driver permits. It can be
+// restored, by the guardian too, and is not without control as long when it changes.
+func TestDriverThatRefusesForEver(t *testing.T) {
+	const full = sched.CanSlice | sched.CanInterrupt
+	for _, tt := range []struct {
+		name   string
+		cmd    uint32
+		fault  nvrmtest.Fault
+		want   sched.Ability
+		within time.Duration
+	}{
+		{"channels, invalid state", nvrmtest.DisableChannels, nvrmtest.Fault{Status: nvrm.ErrInvalidState}, sched.CanSlice, 5 * time.Second},
+		{"channels, unknown status", nvrmtest.DisableChannels, nvrmtest.Fault{Status: 0x7e}, sched.CanSlice, 5 * time.Second},
+		{"channels, timeout", nvrmtest.DisableChannels, nvrmtest.Fault{Status: nvrm.ErrTimeout}, sched.CanSlice, 4 * time.Minute},
+		{"slice, invalid state", nvrmtest.SetTimeslice, nvrmtest.Fault{Status: nvrm.ErrInvalidState}, sched.CanInterrupt, 5 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, h, made, rm := newOnDouble(t, &fakeHost{})
+			rm.Inject(nvrmtest.Control(tt.cmd), tt.fault)
+			now := time.Now()
+			found := now
+			attach := func() hal.Queue {
+				t.Helper()
+				for {
+					due, any := b.nextDue()
+					if !any {
+						return h.open()[0].queue
+					}
+					if now = due; now.Sub(found) > tt.within {
+						t.Fatalf("not controlled after %v", now.Sub(found))
+					}
+					b.offerDue(now)
+				}
+			}
+			b.arrived(made.group(t, 8), now)
+			if got := hal.Abilities(attach()); got != tt.want {
+				t.Fatalf("abilities: got %v, want %v", got, tt.want)
+			}
+			state, err := json.Marshal(h.open()[0].offer.Handoff.State)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fd, err := syscall.Dup(made.file.Fd())
+			if err != nil {
+				t.Fatal(err)
+			}
+			adopted, err := b.Adopt(state, fd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := adopted.Close(); err != nil {
+				t.Errorf("restore by the guardian: %v", err)
+			}
+			b.arrived(made.group(t, 7), now)
+			b.offerDue(now.Add(settleTime))
+			if got := hal.Abilities(h.open()[0].queue); got != tt.want {
+				t.Errorf("abilities after a change: got %v, want %v", got, tt.want)
+			}
+			if err := h.open()[0].queue.Close(); err != nil {
+				t.Errorf("restore: %v", err)
+			}
+			rm.Inject(nvrmtest.Control(tt.cmd), nvrmtest.Fault{})
+			b.arrived(made.group(t, 8), now)
+			b.offerDue(now.Add(settleTime))
+			if got := hal.Abilities(h.open()[0].queue); got != full {
+				t.Errorf("abilities when the driver permits it, after a change: got %v, want %v", got, full)
+			}
+		})
+	}
+}
+
 // TestPollDoesNotWaitForAClose checks that the lock that Poll takes is free while the descriptor
 // of an exited process is closed, in which the driver may free a context.
 func TestPollDoesNotWaitForAClose(t *testing.T) {
@@ -238,7 +367,7 @@ func TestPollDoesNotWaitForAClose(t *testing.T) {
 	b.arrivals[nameOf(g)] = &arrival{group: g, due: time.Now().Add(settleTime)}
 	closed := make(chan struct{})
 	go func() {
-		b.gone(&discover.Gone{PID: 5, Start: 7})
+		b.gone(&discover.Gone{PID: 5, Start: 7}, time.Now())
 		close(closed)
 	}()
 	drivertest.Eventually(t, "the arrival is dropped", func() bool {

@@ -44,7 +44,7 @@ func TestPoolIsOffered(t *testing.T) {
 	check(50, 51)
 	b.setMember(member(50), false)
 	check(51)
-	b.gone(&discover.Gone{PID: g.Process.PID, Start: g.Process.Start})
+	b.gone(&discover.Gone{PID: g.Process.PID, Start: g.Process.Start}, time.Now())
 	if len(b.members) != 0 {
 		t.Errorf("members of a server that has exited: %v", b.members)
 	}

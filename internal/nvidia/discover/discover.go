@@ -54,6 +54,7 @@ type Group struct {
 	MPSServer bool          // the process is nvidia-cuda-mps-server
 	Pool      string        // it is the server of a pool with this label; empty: of none
 
+	fd     int  // the descriptor of the process through which it was found
 	remade bool // reported, and freed since: one with the same handles and number is another
 }
 

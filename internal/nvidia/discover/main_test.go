@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,9 +82,12 @@ func followOrders(path string) error {
 			for ; n > 0 && err == nil; n-- {
 				_, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 			}
-		case "pass on":
+		case "pass on", "fork": // behind n others; under the number that it has here
+			if order == "fork" {
+				n = f.Fd() - 3 // the first number of ExtraFiles
+			}
 			other := child("inherit", path)
-			other.ExtraFiles = []*os.File{os.NewFile(uintptr(f.Fd()), "nvidiactl")}
+			other.ExtraFiles = append(slices.Repeat([]*os.File{os.Stdin}, n), os.NewFile(uintptr(f.Fd()), "nvidiactl"))
 			out, _ := other.StdoutPipe()
 			if err = other.Start(); err == nil {
 				answer, err = bufio.NewReader(out).ReadString('\n')

@@ -1,10 +1,13 @@
 package discover
 
 import (
+	"cmp"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,6 +42,26 @@ func (p procfs) userOf(pid int) uint32 {
 		return 0
 	}
 	return st.Uid
+}
+
+// sortYoungestFirst sorts pids by the age of their processes, as far as pids tell it: the kernel
+// gives them out in ascending order, and begins again with low ones after the highest.
+func (p procfs) sortYoungestFirst(pids []int) {
+	last := p.lastPID()
+	slices.SortFunc(pids, func(a, b int) int {
+		return cmp.Or(first(a <= last, b <= last), cmp.Compare(b, a))
+	})
+}
+
+// lastPID returns the pid that was given out last; the highest number if it cannot be read.
+func (p procfs) lastPID() int {
+	text, err := os.ReadFile(filepath.Join(string(p.FS), "loadavg")) // the three averages, how many processes run, and this
+	if fields := strings.Fields(string(text)); err == nil && len(fields) == 5 {
+		if pid, err := strconv.Atoi(fields[4]); err == nil {
+			return pid
+		}
+	}
+	return math.MaxInt
 }
 
 // maxEnviron is how much of the environment of a process is read.

@@ -203,7 +203,9 @@ func (w *Watcher) scanFile(h *opener, fd int, calls []call, mayGuess bool, seen 
 }
 
 // noteFree marks the groups that a traced free has freed, so that the next scan reports them as
-// gone even if RM has the same handles and numbers again.
+// gone even if RM has the same handles and numbers again. A process can forge such a free: its
+// status is read from the memory of the process. So the receiver of the events must not let a
+// process gain by them.
 func (h *opener) noteFree(client, object nvrm.Handle) {
 	for _, g := range h.groups {
 		if g.Client == client && g.isFreedBy(object) {
@@ -372,6 +374,7 @@ func (w *Watcher) reportFound(h *opener, fd, copied int, g *Group) {
 		w.log.Warn("cannot report a channel group", "pid", h.process.PID, "error", os.NewSyscallError("dup", err))
 		return
 	}
+	g.fd = fd
 	h.groups[g.Key] = g
 	w.owners[g.Key] = h
 	w.log.Debug("channel group found", "pid", h.process.PID, "gpu", g.GPU, "id", g.ID, "client", g.Client, "handle", g.Handle, "channels", len(g.Channels), "mps", server)

@@ -74,20 +74,27 @@ func namedFDs(h *opener, calls []call) (fds []int) {
 	return fds
 }
 
-// someControls returns descriptors of the control device of a process, known ones if it is a
+// someControls returns descriptors of the control device of a process, known ones if it is an
 // opener, without continuing its sweep.
 func (w *Watcher) someControls(pid int) []int {
 	if h := w.openers[pid]; h != nil {
 		return slices.Sorted(maps.Keys(h.files))
 	}
+	fds, _ := w.firstControls(pid)
+	return fds
+}
+
+// firstControls returns the descriptors of the control device among the first lookWindow
+// descriptors of a process, and how many were looked at.
+func (w *Watcher) firstControls(pid int) (fds []int, looked int) {
 	d, err := w.proc.descriptors(pid, w.config.Control)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	defer d.Close()
-	fds, looked, _, _ := d.controls(0)
+	fds, looked, _, _ = d.controls(0) // a process that cannot be read has none
 	w.looks.Add(uint64(looked))
-	return fds
+	return fds, looked
 }
 
 func (w *Watcher) setSweep(pid int, s sweep) {
