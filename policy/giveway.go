@@ -59,6 +59,7 @@ type giveway struct {
 	// Online work on a device without slices: see updateBusy.
 	batchAt     sched.Time // when a batch or class-idle queue last had work
 	serving     bool       // online work was ready at the last plan
+	servedAt    sched.Time // when it last was, or the last plan at which it was
 	lingerUntil sched.Time // batch queues stay stopped until then, in case online work continues
 	stopCost    stopCost
 
@@ -103,6 +104,7 @@ type queueState struct {
 	takesTurns   bool          // it is a batch or class-idle queue that would use a turn now: see update
 	readyAt      sched.Time    // when it last was runnable, or was seen to have been since the plan before
 	completed    uint64        // Counters.Completed then
+	restsSince   sched.Time    // since when it keeps its turn without work and is not charged for it; zero: it does not
 	withheld     bool          // it was not let run for some of its turn, because others had work: see endTurn
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
@@ -167,7 +169,7 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 		p.batchAt = v.Now
 	}
 	p.rotate(v, states, &s, &set)
-	p.group.choose(p.current, v.Queues, states, p.sharing && s.limitsSharing(dev))
+	p.group.choose(p.current, v.Queues, states, p.sharing && s.onlineWaits())
 	p.updateOverlap(v, states, &s)
 	if s.hasOnline && s.inRotation > 0 {
 		s.wake = earlier(s.wake, s.usageChange)
@@ -288,18 +290,22 @@ func givesWay(q *sched.Queue) bool {
 
 // shortRest is for how long a queue with counters that runs side by side with others still takes part
 // after it ran out of work. A process that launches kernel by kernel runs out of work all the time: if
-// it took no part in that moment, its trial would end. So does a light one that takes turns: it would
-// lose its turn. Any other queue that has a turn of its own gives it up at once.
+// it took no part in that moment, its trial would end. So does a light one, by its counters, that has a
+// turn: it would lose its turn. Any other queue that has a turn gives it up at once.
 const shortRest = 5 * time.Millisecond
 
-func (st *queueState) restsShortly(q *sched.Queue, dev *sched.Device) bool {
-	return st.sideBySide && yieldsBySlice(dev, q) || st.judgedByCounters(q) && st.load.verdict == lightLoad
+// restsShortly reports whether q, which has no work, is one of those. keepsTurn says that it has the
+// turn, and that others wait for it.
+func (st *queueState) restsShortly(q *sched.Queue, dev *sched.Device, keepsTurn bool) bool {
+	byCounters := st.judgedByCounters(q) && st.load.verdict == lightLoad
+	return st.sideBySide && (yieldsBySlice(dev, q) || byCounters) || keepsTurn && byCounters
 }
 
 // update charges q for its service since the last plan, and sets whether it takes turns. Side
-// by side only the service above sideBySideShare times its share counts: see limitShares. It returns
+// by side only the service above sideBySideShare times its share counts: see limitShares. A queue that
+// keeps its turn while it rests is charged for the rest, because others wait for it. update returns
 // when takesTurns changes by itself; zero is never.
-func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time) sched.Time {
+func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, keepsTurn bool) sched.Time {
 	if q.Attr.Class != st.class { // or the queue is new; the zero state is that of a new standard queue
 		*st = queueState{served: q.Served, servedAtTurn: q.Served, class: q.Attr.Class}
 	}
@@ -314,7 +320,12 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time) 
 			st.charge(used, q.Weight()*unit)
 		}
 	}
+	if st.restsSince > 0 {
+		st.charge(now.Sub(st.restsSince), q.Weight()*unit)
+		st.restsSince = 0
+	}
 	st.served, st.triedLater = q.Served, false
+	st.judgeByCounters(q)
 	st.takesTurns = !st.unusedTurn && q.Runnable()
 	if q.Runnable() || q.Counters.Completed != st.completed {
 		st.readyAt, st.completed = now, q.Counters.Completed
@@ -322,8 +333,10 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time) 
 	if q.Runnable() {
 		return 0
 	}
-	if until := st.readyAt.Add(shortRest); st.restsShortly(q, dev) && now < until && !q.Attr.Paused {
-		st.takesTurns = !st.unusedTurn
+	if until := st.readyAt.Add(shortRest); st.restsShortly(q, dev, keepsTurn) && now < until && !q.Attr.Paused {
+		if st.takesTurns = !st.unusedTurn; !st.sideBySide {
+			st.restsSince = now
+		}
 		return until
 	}
 	return 0

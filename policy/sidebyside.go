@@ -108,9 +108,6 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		// longer than the default slice, such as that of a floor turn, online work ends them.
 		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
 		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, alone-q.Visits.Alone)
-		if st.traced = st.traced || q.Visits.Known; st.judgedByCounters(q) {
-			st.load.verdict = st.work.watch(q, st.load.verdict)
-		}
 		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {
 			st.servedThen, st.unservedSince = q.Served, v.Now
 		}
@@ -149,7 +146,7 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch
 	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
 	dev := &v.Devices[0]
-	was, sharing := s.sharing, s.mayShare && (!sum.limitsSharing(dev) || !turns)
+	was, sharing := s.sharing, s.mayShare && (!sum.onlineWaits() || !turns)
 	s.sharing = sharing
 	for i := 0; i < len(states) && (sharing || was); i++ {
 		st := &states[i]

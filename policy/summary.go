@@ -25,6 +25,8 @@ type summary struct {
 	classIdleWaits bool // class-idle queues wait, because a standard or batch queue has work
 	classIdleShort bool // a class-idle queue that cannot be stopped has the minimum slice
 
+	recentOnline bool // there is online work, now or within activeFor, on a device without slices
+
 	busyStandard int        // standard queues that used much of the device lately
 	usageChange  sched.Time // when busyStandard may change without an event
 
@@ -46,7 +48,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	onlineReady := false // an online queue has work, or may have some that is not counted
 	for i := range v.Queues {
 		q, st := &v.Queues[i], &states[i]
-		s.wake = earlier(s.wake, st.update(q, dev, v.Now))
+		s.wake = earlier(s.wake, st.update(q, dev, v.Now, q.ID == p.current && p.inRotation > 1))
 		if q.ID == p.current {
 			s.current = i
 			p.turnStart.postpone(v, q.Served-st.servedAtTurn, p.turnLength())
@@ -77,21 +79,13 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 		}
 	}
 	p.updateBusy(v.Now, dev, onlineReady, set.stopWhenBusy, &s)
-	if dev.Sliced() {
-		p.limitShares(v, states)
-	}
+	p.limitShares(v, states)
 	p.watchLoads(v, states, &s)
 	p.decide(v, states, &s, set)
 	if dev.Sliced() {
 		p.measureClear(v, states, &s)
 	}
 	return s
-}
-
-// limitsSharing reports whether there is online work that waits longer if more batch queues run side by
-// side. Without slices it waits for the stop of each.
-func (s *summary) limitsSharing(dev *sched.Device) bool {
-	return s.activeOnline > 0 || s.hasOnline && !dev.Sliced()
 }
 
 // summarizeBatch adds a batch or class-idle queue to the summary. Only the queues of the first class
@@ -130,6 +124,10 @@ func countBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	}
 }
 
+// onlineWaits reports whether there is online work, now or within activeFor, that waits longer if more
+// batch queues run side by side: for a slice of each or, without slices, for the stop of each.
+func (s *summary) onlineWaits() bool { return s.activeOnline > 0 || s.recentOnline }
+
 // updateBusy sets whether batch work gives way now. It does so for linger after online
 // work, because more often follows, and on a device without slices only if a stop pays.
 func (p *giveway) updateBusy(now sched.Time, dev *sched.Device, serving, stops bool, s *summary) {
@@ -142,7 +140,13 @@ func (p *giveway) updateBusy(now sched.Time, dev *sched.Device, serving, stops b
 	case serving && !p.serving && !dev.Sliced():
 		p.stopCost.begin(now, dev.StopTime, stops && s.inRotation > 0)
 	}
+	if p.serving || serving {
+		p.servedAt = now
+	}
 	p.serving = serving
+	if until := p.servedAt.Add(activeFor); !dev.Sliced() && s.hasOnline && p.servedAt > 0 && now < until {
+		s.recentOnline, s.onlineChange = true, earlier(s.onlineChange, until)
+	}
 	if !serving && now >= p.lingerUntil {
 		return
 	}

@@ -16,6 +16,13 @@ import (
 // trace is only lost for a moment.
 func (st *queueState) judgedByCounters(q *sched.Queue) bool { return q.Counters.Known && !st.traced }
 
+// judgeByCounters updates the load of q if its counters tell it.
+func (st *queueState) judgeByCounters(q *sched.Queue) {
+	if st.traced = st.traced || q.Visits.Known; st.judgedByCounters(q) && q.Attr.Class == sched.Batch {
+		st.load.verdict = st.work.watch(q, st.load.verdict)
+	}
+}
+
 // workPeriods are the periods of device time in which a queue with counters had work.
 type workPeriods struct {
 	begun  bool
@@ -27,6 +34,7 @@ type workPeriods struct {
 
 const (
 	periodsToTell = 8                     // periods that a verdict needs
+	maxPeriods    = 1 << 20               // more are not counted: the process may write any number
 	lightPeriod   = 25 * time.Millisecond // half of a turn: a queue with shorter periods is light
 	heavyPeriod   = 50 * time.Millisecond // a turn: a queue with a longer period is heavy
 )
@@ -39,7 +47,7 @@ func (w *workPeriods) watch(q *sched.Queue, verdict load) load {
 	if idled := q.Counters.Idled; idled != w.last {
 		w.last, w.since = idled, q.Served
 	}
-	periods, took := w.last-w.idled, q.Served-w.served
+	periods, took := min(w.last-w.idled, maxPeriods), q.Served-w.served
 	switch {
 	case q.Served-w.since > heavyPeriod: // it no longer runs out of work
 		verdict = heavyLoad

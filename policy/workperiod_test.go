@@ -87,6 +87,7 @@ func TestLostTrace(t *testing.T) {
 	for range 5 {
 		for i := range v.Queues {
 			v.Queues[i].Counters.Known = true
+			states[i].judgeByCounters(&v.Queues[i])
 		}
 		p.watchLoads(v, states, &sum)
 		for i := range v.Queues {
@@ -107,14 +108,24 @@ func TestLightQueueKeepsItsTurn(t *testing.T) {
 		now := sched.Time(time.Minute)
 		q := sched.Queue{Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Submitted: 1, Known: true}}
 		st := queueState{class: sched.Batch}
-		st.update(&q, &sched.Device{}, now)
+		st.update(&q, &sched.Device{}, now, true)
 		st.load.verdict = l
 		q.Counters.Completed = 1
-		if st.update(&q, &sched.Device{}, now.Add(ms)); st.takesTurns != want {
+		if st.update(&q, &sched.Device{}, now.Add(ms), true); st.takesTurns != want {
 			t.Errorf("load %d, out of work for a moment: takes turns %v, want %v", l, st.takesTurns, want)
 		}
-		if st.update(&q, &sched.Device{}, now.Add(6*ms)); st.takesTurns {
+		before := st.at
+		if st.update(&q, &sched.Device{}, now.Add(3*ms), true); st.at > before != want {
+			t.Errorf("load %d: charged for %v of a rest, want that only of a queue that keeps its turn", l, st.at-before)
+		}
+		if st.update(&q, &sched.Device{}, now.Add(6*ms), true); st.takesTurns {
 			t.Errorf("load %d, out of work for 5 ms: takes turns, want not", l)
+		}
+		q.Counters.Submitted = 2
+		st.update(&q, &sched.Device{}, now.Add(10*ms), false)
+		q.Counters.Completed = 2
+		if st.update(&q, &sched.Device{}, now.Add(11*ms), false); st.takesTurns {
+			t.Errorf("load %d, without a turn: takes turns without work, want not", l)
 		}
 	}
 }

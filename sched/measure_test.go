@@ -145,6 +145,7 @@ func TestEndOfVisit(t *testing.T) {
 		}
 	}
 }
+
 // TestFirstMeasurementMayBeMore checks that the first measurement of a queue counts if it is more than
 // the estimate, which is half of the device here, up to the time in which the queue could run.
 func TestFirstMeasurementMayBeMore(t *testing.T) {
