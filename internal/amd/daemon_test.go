@@ -78,7 +78,8 @@ func newDaemon(device, sys string) (*daemon.Daemon, *shim.Backend) {
 	file := config.Config{Policy: api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}}}
 	if os.Getenv(modeEnv) == modeDaemon {
 		file.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
-		file.Policy.Params["turn"] = "200ms" // the shim's thread needs a CPU to stop a process within a turn
+		// The shim's thread needs a CPU to stop a process within a turn.
+		file.Policy = api.Policy{Name: "rr", Params: map[string]string{"quantum": "200ms"}}
 	}
 	d, err := daemon.New(daemon.Config{
 		File:     file,

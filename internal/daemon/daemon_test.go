@@ -155,6 +155,9 @@ func rotateUntilKilled(dir string, pids []string) {
 				_, _ = d.Change(ourselves, pid, given("paused=true"))
 			}
 		}
+		if os.Getenv("DAEMON_TEST_PAUSE") == "" { // giveway would not rotate processes that it knows nothing about
+			_, _ = d.SetPolicy(ourselves, api.Policy{Name: "rr", Params: map[string]string{"quantum": "20ms"}})
+		}
 		fmt.Println("ready")
 	}()
 	_ = d.Run(context.Background())
