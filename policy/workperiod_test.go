@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -70,12 +71,48 @@ func TestLoadByCountersBeginsAnew(t *testing.T) {
 // TestLoadByCountersOfAnOldQueue checks that what a queue did before it was watched, for example before
 // it became a batch queue, tells nothing.
 func TestLoadByCountersOfAnOldQueue(t *testing.T) {
-	w, q := workPeriods{}, sched.Queue{Served: time.Hour, Counters: sched.Counters{Idled: 1000}}
-	if l := w.watch(&q, unknownLoad); l != unknownLoad {
-		t.Errorf("at first: got load %d, want unknown", l)
+	for _, idled := range []uint64{0, 1000, 1 << 40} {
+		w, q := workPeriods{}, sched.Queue{Served: time.Hour, Counters: sched.Counters{Idled: idled}}
+		if l := w.watch(&q, unknownLoad); l != unknownLoad {
+			t.Errorf("at first, idle %d times before: got load %d, want unknown", idled, l)
+		}
+		if l := w.run(&q, 8, ms, unknownLoad); l != lightLoad {
+			t.Errorf("after eight short periods: got load %d, want light", l)
+		}
 	}
-	if l := w.run(&q, 8, ms, unknownLoad); l != lightLoad {
-		t.Errorf("after eight short periods: got load %d, want light", l)
+}
+
+// TestCountersDecideThePlan checks that queues that run out of work often run side by side as soon as
+// their counters show it, and that a second plan at the same instant is the same.
+func TestCountersDecideThePlan(t *testing.T) {
+	p, v := makeGiveway(), &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{{ID: "amd", StopTime: ms}}}
+	for i := range 2 {
+		v.Queues = append(v.Queues, sched.Queue{
+			ID: sched.QueueID(i + 1), Device: "amd", Can: sched.CanInterrupt, Attr: sched.Attr{Class: sched.Batch},
+			Counters: sched.Counters{Submitted: 1, Known: true},
+		})
+	}
+	plan := func() (running int) {
+		first := slices.Clone(p.Plan(v).Grants)
+		if second := p.Plan(v).Grants; !slices.Equal(first, second) {
+			t.Errorf("the first plan at %v: %+v, the second %+v", v.Now, first, second)
+		}
+		return len(first)
+	}
+	for periods := range 12 {
+		want := 1
+		if periods >= 8 {
+			want = 2
+		}
+		if got := plan(); got != want {
+			t.Errorf("after %d periods: got %d queues that run, want %d", periods, got, want)
+		}
+		v.Now = v.Now.Add(ms)
+		for i := range v.Queues {
+			q := &v.Queues[i]
+			q.Served, q.Counters.Idled = q.Served+ms, q.Counters.Idled+1
+			q.Counters.Submitted, q.Counters.Completed = q.Counters.Submitted+1, q.Counters.Completed+1
+		}
 	}
 }
 
