@@ -12,8 +12,8 @@ import (
 // one, which costs them little and online work waits less: the parameter shared.
 //
 // Which queues are light is found out in trials (trial.go) and overlaps (overlap.go), by their
-// visits (load.go), and where visits are not known by counters (workperiod.go). How many run at a time beside online work is up to the group (group.go).
-// For a request that is expected the device is cleared (clear.go).
+// visits (load.go). Where visits are not known, counters tell (workperiod.go). How many run at a time
+// beside online work is up to the group (group.go). For a request that is expected the device is cleared (clear.go).
 type sideBySide struct {
 	sharedSlice time.Duration // the parameter shared
 
