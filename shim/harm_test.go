@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
@@ -99,16 +100,19 @@ func testPlugins(b builder) {
 				d := newDaemon(t, prepare)
 				p := start(t, d.Socket(), b.dir, "loader", b.path("plugin.so"), when)
 				page := d.Page()
+				// On a busy machine it takes more requests until arrivals can be predicted.
+				started := map[string]func() bool{
+					"bound":      func() bool { return true },
+					"late entry": func() bool { return page.Counters().LateRequests > 0 },
+					"parking":    func() bool { return page.Counters().Parked > 0 },
+				}[name]
+				drivertest.Eventually(t, "the thread of the shim runs", started)
+				if err := p.in.Close(); err != nil {
+					t.Fatal(err)
+				}
 				p.expectOK()
-				c := page.Counters()
-				if launches := uint64(30 * 20); c.Launched < launches || c.Launched%launches != 0 {
-					t.Errorf("%d launches passed the gate, want a multiple of %d", c.Launched, launches)
-				}
-				if name == "late entry" && c.LateRequests == 0 {
-					t.Error("no request entered late, so the test did not start the timer thread")
-				}
-				if name == "parking" && c.Parked == 0 {
-					t.Error("nothing was parked, so the test did not start the parking thread")
+				if n := page.Counters().Launched; n < 30*20 || n%20 != 0 {
+					t.Errorf("%d launches passed the gate, want at least 30 requests of 20", n)
 				}
 			})
 		}

@@ -29,7 +29,7 @@ func newDaemon(t testing.TB, prepare func(*shimpage.Page)) *pagetest.Daemon {
 type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	in     io.Writer
+	in     io.WriteCloser
 	lines  chan string
 	output []string // lines read so far
 }

@@ -147,9 +147,7 @@ func (m *machine) start(cfg amd.Config) (*amd.Backend, *host) {
 		}
 		h.mu.Unlock()
 		m.check(b.Close())
-		if left := m.Left(); left != "" {
-			m.Errorf("after Close: got %q, want nothing left", left)
-		}
+		m.eventually("nothing left after Close", func() bool { return m.Left() == "" })
 	})
 	return b, h
 }

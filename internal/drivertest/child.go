@@ -93,12 +93,12 @@ func KillChildren(pid int) (killed int) {
 	return killed
 }
 
-// Eventually fails the test unless the condition holds within ten seconds.
+// Eventually fails the test unless the condition holds within 30 seconds.
 func Eventually(t testing.TB, condition string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("does not hold after 10 s: %s", condition)
+			t.Fatalf("does not hold after 30 s: %s", condition)
 		}
 	}
 }

@@ -7,8 +7,11 @@
  *     loader PLUGIN begin   the plugin's constructor waits for the worker
  *     loader PLUGIN end     its destructor does
  *     loader PLUGIN again   its destructor does, and the plugin is loaded and unloaded again
+ *
+ * The worker serves at least 30 requests, and goes on until standard input ends.
  */
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,13 +47,18 @@ static void request(void *stream) {
   usleep(5000);
 }
 
+static int input_ended(void) {
+  struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+  return poll(&input, 1, 0) != 0;
+}
+
 static void *work(void *unused) {
   pthread_mutex_lock(&lock);
   while (!wanted) pthread_cond_wait(&changed, &lock);
   pthread_mutex_unlock(&lock);
   void *stream;
   if (cuInit(0) || cuStreamCreate(&stream, 1)) abort();
-  for (int i = 0; i < 30; i++) request(stream);
+  for (int i = 0; i < 30 || !input_ended(); i++) request(stream);
   cuStreamDestroy_v2(stream);
   cuDevicePrimaryCtxRelease_v2(0);
   return unused;

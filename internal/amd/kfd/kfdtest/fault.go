@@ -85,7 +85,8 @@ func (k *KFD) State(id QueueID) (State, bool) {
 }
 
 // Left describes what controllers have changed and not undone: queues that others have
-// stopped, debug sessions, claims and reservations. It is empty when all is undone.
+// stopped, debug sessions, claims and reservations. It is empty when all is undone. FUSE
+// reports a closed file only later, so what ends with a file is left for a moment.
 func (k *KFD) Left() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
