@@ -1,7 +1,6 @@
 package shim_test
 
 import (
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -17,13 +16,7 @@ func TestUnusualPrograms(t *testing.T) {
 		t.Skip("tests of C code are skipped with -short")
 	}
 	b := newBuilder(t)
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("no make, which links the library")
-	}
-	library := b.path("libgiveway.so")
-	if out, err := exec.Command("make", "-C", "..", "CC=gcc", "SHIM="+library, library).CombinedOutput(); err != nil {
-		t.Fatalf("make the library: %v\n%s", err, out)
-	}
+	b.makeLibrary()
 	b.compileFakeCUDA()
 	b.compile("harm", "test/harm.c")
 	b.compile("harm-stub", "-DSTUB", "-rdynamic", "test/harm.c")

@@ -40,7 +40,7 @@ func TestRealHIP(t *testing.T) {
 	}
 	h := findHIP(t, *hipPrefix)
 	b := builder{t, h.dir}
-	b.compileShim("libgiveway.so")
+	b.makeLibrary()
 	for name := range dynamicSymbols(t, b.path("libgiveway.so")) {
 		if isHIPFunction(name) {
 			h.hooks[name] = true

@@ -3,11 +3,14 @@ package shim_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,12 +35,42 @@ func buildHarm(t *testing.T) builder {
 			t.Fatal(err)
 		}
 	}
-	b.compileShim("libgiveway.so")
+	b.makeLibrary()
 	b.compileFakeCUDA()
 	b.compile("harm", "test/harm.c")
 	return b
 }
 
+// madeLibrary is the library as the Makefile links it, which is made once for all tests.
+var madeLibrary = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "giveway")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "libgiveway.so")
+	if out, err := exec.Command("make", "-C", "..", "CC=gcc", "SHIM="+path, path).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	return os.ReadFile(path)
+})
+
+// makeLibrary writes libgiveway.so, or skips the test if there is no make.
+func (b builder) makeLibrary() {
+	b.t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		b.t.Skip("no make, which links the library")
+	}
+	library, err := madeLibrary()
+	if err == nil {
+		err = os.WriteFile(b.path("libgiveway.so"), library, 0o644) // other users load it
+	}
+	if err != nil {
+		b.t.Fatalf("make the library: %v", err)
+	}
+}
+
+// compileShim compiles the shim with other options than the Makefile's.
 func (b builder) compileShim(name string, options ...string) {
 	b.t.Helper()
 	sources, err := filepath.Glob("*.c")
