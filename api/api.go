@@ -26,6 +26,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ type Process struct {
 	Owner string `json:"-"` // identifies the pod whose processes may see and change it; empty: its user's
 
 	Attrs   attr.Resolved `json:"-"`
-	Ignored []Ignored     `json:"ignored,omitempty"` // attributes that have no effect now
+	Ignored []Ignored     `json:"ignored,omitempty"` // attributes that have no effect now, or less than was asked for
 
 	Queues   []Queue   `json:"queues"`
 	Requests *Requests `json:"requests,omitempty"` // nil: none are known
@@ -75,11 +76,23 @@ type Member struct {
 func (p *Process) Class() string { return p.Attrs.Class().String() }
 
 // Ignored is an attribute that was given to a process and has no effect, because the
-// policy in force does not use it or because the process lacks what it needs.
+// policy in force does not use it or because the process lacks what it needs. Or it has
+// less effect than was asked for: see Limited.
 type Ignored struct {
 	Name   string `json:"name"`
 	Mark   string `json:"mark"`   // in short, such as "ignored by rr"
 	Reason string `json:"reason"` // why, and what to do
+}
+
+// Limited is the mark of an attribute that is in force, with less than was asked for.
+const Limited = "limited"
+
+// Effect says what has become of an attribute that was asked for: a predicate and the reason.
+func (i *Ignored) Effect() (predicate, reason string) {
+	if i.Mark == Limited {
+		return "is limited", i.Reason
+	}
+	return "has no effect now", cmp.Or(i.Reason, i.Mark)
 }
 
 // processJSON holds the keys of a Process in JSON besides its fields and attributes.

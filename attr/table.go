@@ -164,7 +164,7 @@ var table = [count]Row{
 		Name: "real-time", Key: "real_time", Type: TypeInteger, Max: 99, Zero: "not real-time",
 		Help: "real-time priority to schedule by, higher runs first; by default the process's own on the CPU",
 		Ways: byOwner | ByScenario,
-		Uses: "nice", demand: demandGreater, field: number(func(a *sched.Attr) *uint8 { return &a.RealTime }),
+		Uses: "real-time", demand: demandGreater, field: number(func(a *sched.Attr) *uint8 { return &a.RealTime }),
 	},
 	Share: {
 		Name: "share", Key: "share_percent", Type: TypePercent, Max: 100, Zero: "an equal part of what is left",

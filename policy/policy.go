@@ -25,7 +25,7 @@ var table = []tableRow{
 	{"rr", "turns of equal length, one queue at a time", newRR, ""},
 	{"hpf", "highest priority first, on each device", newHPF, "priority expect"},
 	{"hpf-global", "highest priority first, across all devices", newHPFGlobal, "priority expect"},
-	{"nice", "highest priority first, by the priority of the process on the CPU", newNice, "nice expect"},
+	{"nice", "highest priority first, by the priority of the process on the CPU", newNice, "nice real-time expect"},
 	{"wfq", "device time in proportion to weight, by time slices where the device has them", newWFQ, "weight"},
 	{"cfs", "as Linux shares its CPUs: by weight and nice, the lowest virtual run time first", newCFS, "weight nice"},
 	{"share", "a percentage of the device for every queue that sets one, equal parts of the rest for the others", newShare, "share"},
@@ -87,10 +87,10 @@ type Info struct {
 	Doc        string `json:"doc"`
 	AllDevices bool   `json:"spans_devices,omitempty"` // one instance schedules all devices together
 	// Uses names the attributes that the policy reads: class, weight, priority,
-	// deadline, slo, laxity, work, expect, share, nice (with the real-time
-	// priority) and focus. The policy ignores the others of these. Attributes
-	// that the scheduler core or the shim applies under every policy (paused,
-	// bound, predict) are not listed, nor that class idle has no floor.
+	// deadline, slo, laxity, work, expect, share, nice, real-time and focus. The
+	// policy ignores the others of these. Attributes that the scheduler core or the
+	// shim applies under every policy (paused, bound, predict) are not listed, nor
+	// that class idle has no floor.
 	Uses   []string    `json:"uses,omitempty"`
 	Params []ParamInfo `json:"params,omitempty"`
 }

@@ -10,17 +10,18 @@ import (
 // attributes has, for every name that Info.Uses may contain, a function that
 // clears the attribute.
 var attributes = map[string]func(*sched.Attr){
-	"class":    func(a *sched.Attr) { a.Class = sched.Standard },
-	"weight":   func(a *sched.Attr) { a.Weight = 0 },
-	"priority": func(a *sched.Attr) { a.Priority = 0 },
-	"deadline": func(a *sched.Attr) { a.Deadline = 0 },
-	"slo":      func(a *sched.Attr) { a.SLO = 0 },
-	"laxity":   func(a *sched.Attr) { a.Laxity = 0 },
-	"work":     func(a *sched.Attr) { a.Work = 0 },
-	"expect":   func(a *sched.Attr) { a.Expect = 0 },
-	"share":    func(a *sched.Attr) { a.Share = 0 },
-	"nice":     func(a *sched.Attr) { a.Nice, a.RealTime = 0, 0 },
-	"focus":    func(a *sched.Attr) { a.Focus = false },
+	"class":     func(a *sched.Attr) { a.Class = sched.Standard },
+	"weight":    func(a *sched.Attr) { a.Weight = 0 },
+	"priority":  func(a *sched.Attr) { a.Priority = 0 },
+	"deadline":  func(a *sched.Attr) { a.Deadline = 0 },
+	"slo":       func(a *sched.Attr) { a.SLO = 0 },
+	"laxity":    func(a *sched.Attr) { a.Laxity = 0 },
+	"work":      func(a *sched.Attr) { a.Work = 0 },
+	"expect":    func(a *sched.Attr) { a.Expect = 0 },
+	"share":     func(a *sched.Attr) { a.Share = 0 },
+	"nice":      func(a *sched.Attr) { a.Nice = 0 },
+	"real-time": func(a *sched.Attr) { a.RealTime = 0 },
+	"focus":     func(a *sched.Attr) { a.Focus = false },
 }
 
 // inClasses returns a function that clears an attribute of queues of some classes only.

@@ -114,7 +114,7 @@ func needsShim(v attr.Values) string {
 	return ""
 }
 
-// warnIgnored warns of the attributes in v that have no effect.
+// warnIgnored warns of the attributes in v that have no effect, or less than was asked for.
 func warnIgnored(cmd *cobra.Command, v attr.Values, ignored []api.Ignored) {
 	for _, id := range v.IDs() {
 		i := slices.IndexFunc(ignored, func(i api.Ignored) bool { return i.Name == id.String() })
@@ -122,7 +122,8 @@ func warnIgnored(cmd *cobra.Command, v attr.Values, ignored []api.Ignored) {
 			continue
 		}
 		value, _ := v.Get(id)
-		printMessage(cmd, "warning", fmt.Sprintf("%s has no effect now: %s", attrText(id, value), format.Printable(ignored[i].Reason)))
+		effect, reason := ignored[i].Effect()
+		printMessage(cmd, "warning", fmt.Sprintf("%s %s: %s", attrText(id, value), effect, format.Printable(reason)))
 	}
 }
 

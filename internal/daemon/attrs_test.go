@@ -113,6 +113,8 @@ func TestRestoreLastsUntilPolicyIsChosen(t *testing.T) {
 	if got := d.Policy().Name; got != "native" {
 		t.Errorf("policy after restore: got %s, want native", got)
 	}
+	defer beginRun(t, d, os.Getpid(), "class=batch")() // as after a restart of the daemon
+	check(t, "restored, and its run began again", p.described(d), "", attr.FromDefault)
 	// A process that is started now gets its run's attributes, under the policy native.
 	late := startShim(t, socket, "cuda")
 	check(t, "started after restore", late.described(d), "class=batch weight=7", attr.FromRun)

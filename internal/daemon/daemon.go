@@ -63,7 +63,7 @@ type Daemon struct {
 	users    users
 	callers  callers
 	exits    chan struct{} // a process may have exited: see followExits
-	reduced  chan reducedHint
+	reduced  chan reducedAttr
 
 	// What the API shows. Callers share each computation: see shared.
 	queueStates   shared[map[sched.QueueID]sched.Queue]
@@ -129,7 +129,7 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, start: time.Now(), policy: cfg.File.Policy, conf: &cfg.File,
 		ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
-		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedHint, 64),
+		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedAttr, 64),
 		pendingPolicies: make(map[string]keptPolicy), markCheck: markCheckTime,
 	}
 	d.inside, _ = proc.ContainersOf(os.Getpid()) // unreadable: the machine counts as no container

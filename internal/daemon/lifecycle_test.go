@@ -94,7 +94,7 @@ type callingLog struct {
 }
 
 func (l *callingLog) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "hint asks for more than the limits allow" {
+	if r.Message == "more was asked for than the limits allow" {
 		<-l.ended
 		time.Sleep(200 * time.Millisecond) // the loop undoes what it changed, and ends
 		l.call()
@@ -111,7 +111,7 @@ func TestCallsOfTheLoopEndWithIt(t *testing.T) {
 	log := &callingLog{slog.DiscardHandler, make(chan struct{}), func() { d.events.inLoop(func() {}) }}
 	d.cfg.Log = slog.New(log)
 	stop := runDaemon(t, d)
-	d.reduced <- reducedHint{process: &process{}} // logged by a goroutine that Run waits for
+	d.reduced <- reducedAttr{process: &process{}} // logged by a goroutine that Run waits for
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

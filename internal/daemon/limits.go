@@ -51,20 +51,20 @@ func (d *Daemon) checkPod(by server.Caller, v attr.Values, conf *config.Config) 
 	return server.Forbidden("%v %s exceeds what the pod was given, which is %s: ask for that or less, or give the pod more by its annotations", id, id.Row().Format(asked), id.Row().Format(most))
 }
 
-// limited lists what was asked for a process beyond its limits.
-func (v *view) limited() (out []api.Ignored) {
-	for _, id := range v.reduced.IDs() {
-		asked, _ := v.reduced.Get(id)
+// limited lists what was asked for a process, which has attrs, beyond its limits.
+func limited(attrs attr.Resolved, reduced attr.Values) (out []api.Ignored) {
+	for _, id := range reduced.IDs() {
+		asked, _ := reduced.Get(id)
 		r := id.Row()
 		out = append(out, api.Ignored{
-			Name: r.Name, Mark: "limited",
-			Reason: fmt.Sprintf("%s was asked for; the limits of its user, its rule or its pod allow %s", r.Format(asked), r.Format(v.attrs.Int(id))),
+			Name: r.Name, Mark: api.Limited,
+			Reason: fmt.Sprintf("%s was asked for; the limits of its user, its rule or its pod allow %s", r.Format(asked), r.Format(attrs.Int(id))),
 		})
 	}
 	return out
 }
 
-// noteReduced queues a line of the log about hints of a process that exceed its limits: one
+// noteReduced queues a line of the log about runs and hints of a process that exceed its limits: one
 // for each attribute and process. The log is written without d.mu, which is held.
 func (d *Daemon) noteReduced(p *process) {
 	for _, id := range p.reduced.IDs() {
@@ -74,22 +74,22 @@ func (d *Daemon) noteReduced(p *process) {
 		p.logged.Set(id, 0)
 		asked, _ := p.reduced.Get(id)
 		select {
-		case d.reduced <- reducedHint{p, id, asked, p.attrs.Int(id)}:
+		case d.reduced <- reducedAttr{p, id, asked, p.attrs.Int(id)}:
 		default: // there are too many: giveway ps shows all
 		}
 	}
 }
 
-// reducedHint is a hint that asked for more than the limits allow.
-type reducedHint struct {
+// reducedAttr is an attribute of which a run or a hint asked for more than the limits allow.
+type reducedAttr struct {
 	process        *process
 	id             attr.ID
 	asked, allowed int64
 }
 
-// logReduced writes a line about a hint to the log.
-func (d *Daemon) logReduced(h reducedHint) {
+// logReduced writes a line about such an attribute to the log.
+func (d *Daemon) logReduced(h reducedAttr) {
 	r := h.id.Row()
-	d.cfg.Log.Info("hint asks for more than the limits allow", "pid", h.process.info.PID, "user", h.process.user,
+	d.cfg.Log.Info("more was asked for than the limits allow", "pid", h.process.info.PID, "user", h.process.user,
 		"attribute", r.Name, "asked", r.Format(h.asked), "in_force", r.Format(h.allowed))
 }

@@ -32,8 +32,8 @@ func newLimitedDaemon(t *testing.T, text string) (*Daemon, *fakeBackend, *slowPr
 	return d, b, s
 }
 
-// TestLimitsOfAUser: set and run beyond the limits of their user are refused with an error
-// that names the limit. Hints are reduced to it, which giveway ps shows. Root is not
+// TestLimitsOfAUser: set beyond the limits of its user is refused with an error that names the
+// limit. Runs and hints are reduced to it, which giveway run and giveway ps show. Root is not
 // limited.
 func TestLimitsOfAUser(t *testing.T) {
 	d, b, s := newLimitedDaemon(t, "limits: [{match: {group: students}, class: batch, priority: 5}]")
@@ -44,11 +44,6 @@ func TestLimitsOfAUser(t *testing.T) {
 	for what, order := range map[string]func(by server.Caller) error{
 		"set":        func(by server.Caller) error { _, err := d.Change(by, pid, given("class=online")); return err },
 		"set --tree": func(by server.Caller) error { _, err := d.Change(by, 10_000, tree("class=online")); return err },
-		"run": func(by server.Caller) error {
-			by.PID = 10_000
-			_, _, err := d.BeginRun(by, api.Run{Values: attr.Must("class=online")})
-			return err
-		},
 	} {
 		if err := order(of(alice)); err == nil || !strings.Contains(err.Error(), refused) {
 			t.Errorf("%s: got %v, want %q", what, err, refused)
@@ -65,6 +60,21 @@ func TestLimitsOfAUser(t *testing.T) {
 	if len(got.Ignored) == 0 || got.Ignored[len(got.Ignored)-1].Name != "priority" || got.Ignored[len(got.Ignored)-1].Mark != "limited" {
 		t.Errorf("after a hint: got ignored %+v, want that the priority is limited", got.Ignored)
 	}
+	// A program that runs without its attributes could have more than it asked for.
+	inRun := of(alice)
+	inRun.PID = 10_000
+	run, end, err := d.BeginRun(inRun, api.Run{Values: attr.Must("class=idle priority=6 weight=4")})
+	if err != nil || len(run.Ignored) != 2 || run.Ignored[1].Mark != api.Limited || run.Ignored[1].Name != "priority" {
+		t.Errorf("run: got %v and ignored %+v, want that the priority is limited, and ignored for batch work", err, run.Ignored)
+	}
+	late := s.add(proc.Process{PID: 10_900, Start: 10_900, UID: alice, GID: alice, Parent: 10_000})
+	b.mustOffer(t, late)
+	for _, p := range d.Processes() {
+		if p.PID == late.PID {
+			check(t, "in the run", p, "class=idle priority=5 weight=4", attr.FromRun)
+		}
+	}
+	end()
 	if got, err = d.Change(ourselves, pid, given("class=online")); err != nil || got.Class() != "online" {
 		t.Errorf("by root: got %v, class %s", err, got.Class())
 	}

@@ -41,7 +41,7 @@ func (d *Daemon) apply(o order) error {
 	if o.By.All {
 		o.Values = o.Values.Unlimited()
 	}
-	if o.Kind != orderRunEnd {
+	if o.Kind != orderRun && o.Kind != orderRunEnd { // a run beyond its limits has as much as they allow
 		if err := d.checkLimits(o.By, o.Values); err != nil {
 			return err
 		}

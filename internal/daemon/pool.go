@@ -15,17 +15,16 @@ import (
 )
 
 // attrsOf returns the attributes of the program of a run, by the rule for it and by the
-// attributes of the run. The program has not been started: its command is what follows -- in
-// that of its 'giveway run'.
-func (d *Daemon) attrsOf(run *proc.Process, v attr.Values, conf *config.Config) attr.Resolved {
-	program := *run
+// attributes of the run, and what those ask for beyond the limits. The program has not been
+// started: its command is what follows -- in that of its 'giveway run'.
+func (d *Daemon) attrsOf(run *proc.Process, v attr.Values, conf *config.Config) (program attr.Resolved, reduced attr.Values) {
+	info := *run
 	if _, command, ok := strings.Cut(run.Command, " -- "); ok {
-		program.Command = command
+		info.Command = command
 	}
-	a := d.adminSettingsOf(&program, conf, *d.containers.Load())
+	a := d.adminSettingsOf(&info, conf, *d.containers.Load())
 	layers := attr.Layers{attr.FromRun: v, attr.FromRule: a.rule}
-	merged, _ := layers.Within(&a.limits)
-	return merged
+	return layers.Within(&a.limits)
 }
 
 // poolOf returns whether a program is to be in a pool, and its weight there. Pools are for

@@ -361,7 +361,8 @@ func TestPoolByRule(t *testing.T) {
 		{"giveway run --class batch -- python3 serve.py", "class=batch", attr.ModeOff, 0},
 		{"giveway run --class idle -- other", "class=idle", attr.ModeOff, 0},
 	} {
-		got, weight := poolOf(d.attrsOf(&proc.Process{PID: 1, UID: uint32(os.Getuid()), Command: tt.command}, attr.Must(tt.run), &conf))
+		program, _ := d.attrsOf(&proc.Process{PID: 1, UID: uint32(os.Getuid()), Command: tt.command}, attr.Must(tt.run), &conf)
+		got, weight := poolOf(program)
 		if got != tt.want || weight != tt.weight {
 			t.Errorf("%s: got %v with weight %d, want %v with %d", tt.command, got, weight, tt.want, tt.weight)
 		}

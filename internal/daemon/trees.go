@@ -78,9 +78,12 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	d.mu.Lock()
 	policies, conf := d.policyNames(), d.conf
 	d.mu.Unlock()
-	program := d.attrsOf(&info, o.Values, conf)
+	if by.All {
+		o.Values = o.Values.Unlimited()
+	}
+	program, reduced := d.attrsOf(&info, o.Values, conf)
 	s := attrContext{policies: policies, class: program.Class(), shim: true} // giveway run says itself what --no-shim means
-	started.Ignored = s.withoutEffect(r.Values)
+	started.Ignored = append(s.withoutEffect(r.Values), limited(program, reduced)...)
 	if mode, weight := poolOf(program); mode != attr.ModeOff {
 		started.Pool, started.Weight = mode.String(), weight
 	}
@@ -146,7 +149,7 @@ func (d *Daemon) beginRun(o *order) error {
 	}
 	d.eachProcess(d.members(run), func(p *process) {
 		if d.runOf(&p.info, p.lineage) == run {
-			p.run, p.restored = run, false
+			p.run = run // a run begins again after a restart of the daemon, which does not end a restore
 			d.announceChange(p)
 		}
 	})

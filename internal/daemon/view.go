@@ -108,7 +108,7 @@ func (d *Daemon) describe(v *view, states map[sched.QueueID]sched.Queue) api.Pro
 	shim := v.gate.stats()
 	out := api.Process{
 		PID: v.info.PID, Command: v.info.Command, UID: v.info.UID, User: v.user,
-		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), v.limited()...),
+		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), limited(v.attrs, v.reduced)...),
 		Queues: []api.Queue{}, Requests: v.requests.describe(d.Now()), Shim: v.describeShim(shim),
 		Member: v.member,
 	}

@@ -214,7 +214,7 @@ func Attr(p *api.Process, id attr.ID) string {
 	if value == r.Default {
 		return ""
 	}
-	if slices.ContainsFunc(p.Ignored, func(i api.Ignored) bool { return i.Name == r.Name }) {
+	if slices.ContainsFunc(p.Ignored, func(i api.Ignored) bool { return i.Name == r.Name && i.Mark != api.Limited }) {
 		return "(" + r.Format(value) + ")"
 	}
 	return r.Format(value)

@@ -257,7 +257,8 @@ func (f *Facts) attrLines() (lines []string) {
 			line = "paused, by 'giveway pause'"
 		}
 		if i := slices.IndexFunc(p.Ignored, func(i api.Ignored) bool { return i.Name == row.Name }); i >= 0 {
-			line += "; it has no effect now: " + format.Text(cmp.Or(p.Ignored[i].Reason, p.Ignored[i].Mark), 300)
+			effect, reason := p.Ignored[i].Effect()
+			line += "; it " + effect + ": " + format.Text(reason, 300)
 		}
 		lines = append(lines, line)
 	}

@@ -323,7 +323,8 @@ func (s *State) Done(o Order, p api.Process, err error) {
 	s.say("done: " + o.Text)
 	for _, i := range p.Ignored {
 		if i.Name == o.Attr.String() {
-			s.message += ", but it has no effect now: " + format.Text(i.Reason, 500)
+			effect, reason := i.Effect()
+			s.message += ", but it " + effect + ": " + format.Text(reason, 500)
 		}
 	}
 }
