@@ -198,17 +198,23 @@ func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary) {
 }
 
 // updateFirst notes q if it goes before all active online queues seen so far: by priority, and
-// under slo then the one with the tighter SLO. One without an SLO is to be served as fast as possible.
+// under slo then the one with the tighter SLO. A queue without an SLO goes neither before nor after the
+// others: nothing tells how long its requests may wait, and a slice longer than an SLO would break that.
 func (p *giveway) updateFirst(q *sched.Queue, s *summary) {
 	slo := max(q.Attr.SLO, 0)
 	if !p.readsSLO {
 		slo = 0
 	}
-	switch {
-	case s.activeOnline == 1 || q.Attr.Priority > s.firstPriority || q.Attr.Priority == s.firstPriority && slo < s.firstSLO:
-		s.first, s.firstPriority, s.firstSLO = q.ID, q.Attr.Priority, slo
-	case q.Attr.Priority == s.firstPriority && slo == s.firstSLO:
+	switch priority := q.Attr.Priority; {
+	case s.activeOnline == 1 || priority > s.firstPriority:
+		s.first, s.firstPriority, s.firstSLO = q.ID, priority, slo
+	case priority < s.firstPriority:
+	case slo == 0 || s.firstSLO == 0:
+		s.first, s.firstSLO = 0, 0
+	case slo == s.firstSLO:
 		s.first = 0
+	case slo < s.firstSLO:
+		s.first, s.firstSLO = q.ID, slo
 	}
 }
 
