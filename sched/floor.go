@@ -24,7 +24,8 @@ type floorMark struct {
 // countWasted counts as wasted what q was served in visits of a slice with which it makes no
 // progress beside others. On an H200 such a visit is measured as about 100 us, which is half
 // of MinSharedSlice: parts of two context switches, and the time until the queue continues.
-// before and served are what was known before the last measurement.
+// before and served are what was known before the last measurement. Where visits are not known,
+// service.credit counts what is wasted.
 func (d *device) countWasted(q *Queue, before *Visits, served time.Duration) {
 	if !q.act.short || !before.Known {
 		return

@@ -157,6 +157,7 @@ func (s *Scheduler) refreshView(d *domain) {
 	for _, dev := range d.devices {
 		dev.service.advance(s.now, dev.Serial)
 		dev.ready, dev.withFloor, dev.short, dev.drainWake = 0, 0, 0, Never
+		busy := 0
 		for i := range dev.queues {
 			q := &dev.queues[i]
 			dev.service.credit(q)
@@ -172,7 +173,11 @@ func (s *Scheduler) refreshView(d *domain) {
 			if q.act.short && !q.off() {
 				dev.short++
 			}
+			if isBusy(q) {
+				busy++
+			}
 		}
+		dev.service.busy = busy
 	}
 	d.view.Now = s.now
 	if len(d.devices) == 1 {

@@ -32,6 +32,7 @@ type service struct {
 	clocks  [uses]time.Duration
 	clocked Time      // the time up to which the clocks have advanced
 	users   [uses]int // how many queues run and how many drain; that of usesNot is not kept
+	busy    int       // at the last plan, queues that run and have work by their counters
 
 	// On a serial device:
 	pending   time.Duration // time that several queues may have used, since the last command was completed
@@ -61,11 +62,21 @@ func (s *service) credit(q *Queue) {
 		return
 	}
 	clock := s.clocks[q.act.use%uses]
-	if !q.Measured {
-		q.Served += clock - q.act.clockAtCredit
+	if more := clock - q.act.clockAtCredit; !q.Measured {
+		q.Served += more
+		if q.act.short && s.busyBeside(q) { // beside those it makes no progress
+			q.wasted += more
+		}
 	}
 	q.act.clockAtCredit = clock
 }
+
+// isBusy reports whether q runs and has work by its counters. Without counters a queue counts as
+// ready even when it is idle.
+func isBusy(q *Queue) bool { return q.act.use == runs && q.Counters.Known }
+
+// busyBeside reports whether a queue other than q was busy at the last plan.
+func (s *service) busyBeside(q *Queue) bool { return s.busy > 1 || s.busy == 1 && !isBusy(q) }
 
 // setUse changes how q uses the device. q has been credited.
 func (s *service) setUse(q *Queue, to use) {
