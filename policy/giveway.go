@@ -315,7 +315,7 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, 
 	if used := q.Served - st.served; used > 0 {
 		st.unusedTurn = false
 		if st.sideBySide {
-			st.ahead += used / time.Duration(q.Weight()*sideBySideShare)
+			st.ahead += used / time.Duration(q.Weight())
 		} else {
 			st.charge(used, q.Weight()*unit)
 		}

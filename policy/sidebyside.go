@@ -18,6 +18,7 @@ type sideBySide struct {
 	sharedSlice time.Duration // the parameter shared
 
 	lightQueues    int  // light queues that would use a turn now; newcomers in a trial count as light
+	lightByCounter int  // of those, the queues whose visits are not known
 	newcomersTried bool // there are newcomers in a trial
 	mayShare       bool // there are light queues, and other batch queues to run beside
 	sharing        bool // mayShare, and the setting allows it: light queues run side by side
@@ -28,8 +29,10 @@ type sideBySide struct {
 	// regular: see setting.betweenRequests.
 	sharesBetweenRequests bool
 
-	// weighted is set if batch queues have different weights. Queues whose visits are not known then take
-	// turns: side by side nothing would tell how much of the device each of them gets.
+	// weighted is set if batch queues have different weights. Queues whose visits are not known then have
+	// no more than their share side by side: see limitShares. They take turns if there is no heavy queue,
+	// of which their share could be told, and on a device that runs one command at a time, where
+	// estimates of device time are too rough for that.
 	weighted bool
 
 	// untold is set if queues of which neither visits nor counters are known run side by side, because
@@ -49,7 +52,8 @@ const (
 	// Light queues share the device as its slices divide it. Beside heavy queues that take
 	// turns, a process that pauses on purpose would so get more than its weight. A queue may
 	// get sideBySideShare times its share, and for a moment maxAheadTurns turns more. With
-	// less, jobs that are light by nature would lose work.
+	// less, jobs that are light by nature would lose work. If weights differ and visits are not
+	// known, it is its share alone.
 	sideBySideShare = 2
 	maxAheadTurns   = 2
 
@@ -68,7 +72,7 @@ func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, st *queueState) 
 	case !st.takesTurns || q.Attr.Class != sched.Batch || st.overdrawn:
 		return false
 	case !q.Visits.Known && !st.traced:
-		return !s.weighted && (!q.Counters.Known && s.untold || q.Counters.Known && st.load.verdict == lightLoad)
+		return !q.Counters.Known && s.untold && !s.weighted || q.Counters.Known && st.load.verdict == lightLoad
 	}
 	return isCandidate(dev, q, st) && (st.load.verdict == lightLoad || s.inTrial(st))
 }
@@ -87,7 +91,7 @@ func isNewcomer(dev *sched.Device, q *sched.Queue, st *queueState) bool {
 // watchLoads updates the loads of the batch queues, and which of the light ones are idle.
 func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary) {
 	dev := &v.Devices[0]
-	s.lightQueues, s.newcomersTried = 0, false
+	s.lightQueues, s.lightByCounter, s.newcomersTried = 0, 0, false
 	newcomers := sum.newcomers
 	if sum.inRotation < 2 {
 		newcomers = 0
@@ -119,6 +123,9 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 			s.newcomersTried = true
 		}
 		s.lightQueues++
+		if st.judgedByCounters(q) {
+			s.lightByCounter++
+		}
 		if !q.Counters.Known && q.Measured && q.MeasuredAt.Sub(st.unservedSince) >= unusedFor {
 			st.unusedTurn = true // it takes no turns from the next plan on
 		}
@@ -143,7 +150,10 @@ func timeAlone(queues []sched.Queue) time.Duration {
 // new, so their visits are looked at often. So are those of online queues while turns change, to
 // find out when their requests come: see turnOver.
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
-	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch
+	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch && !sum.longCommands
+	if s.weighted && s.lightByCounter > 0 && (s.lightQueues == sum.inRotation || v.Devices[0].Serial) {
+		s.mayShare = false
+	}
 	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
 	dev := &v.Devices[0]
 	was, sharing := s.sharing, s.mayShare && (!sum.onlineWaits() || !turns)
@@ -225,16 +235,20 @@ func (p *giveway) limitShares(v *sched.View, states []queueState) {
 	}
 	for i := range states {
 		st := &states[i]
-		st.ahead = max(st.ahead-passed, 0)
+		share := time.Duration(sideBySideShare)
+		if p.weighted && !st.traced {
+			share = 1
+		}
+		st.ahead = max(st.ahead-share*passed, 0)
 		if !heavy {
 			st.ahead = 0
 		}
 		switch {
 		case st.ahead == 0:
 			st.overdrawn = false
-		case st.ahead > maxAheadTurns*p.turn && !st.overdrawn:
+		case st.ahead > share*maxAheadTurns*p.turn && !st.overdrawn:
 			st.overdrawn = true
-			st.at = max(st.at, clock+st.ahead) // its next turn is when the others have caught up
+			st.at = max(st.at, clock+st.ahead/share) // its next turn is when the others have caught up
 		}
 	}
 }

@@ -697,20 +697,21 @@ func TestLightQueueThatIsFarAheadTakesTurns(t *testing.T) {
 		return &states[0]
 	}
 	limit(0)
-	states[0].ahead = 2 * p.turn
-	if st := limit(0); st.overdrawn || st.ahead != 2*p.turn {
-		t.Errorf("two turns ahead: it takes turns %v, ahead by %v; want side by side, ahead by %v", st.overdrawn, st.ahead, 2*p.turn)
+	const share = sideBySideShare
+	states[0].ahead = share * 2 * p.turn
+	if st := limit(0); st.overdrawn || st.ahead != share*2*p.turn {
+		t.Errorf("two turns ahead: it takes turns %v, ahead by %v; want side by side, ahead by %v", st.overdrawn, st.ahead, share*2*p.turn)
 	}
-	states[0].ahead++
-	if st := limit(0); !st.overdrawn || st.at != p.clocks[0].now+st.ahead {
+	states[0].ahead += share
+	if st := limit(0); !st.overdrawn || st.at != p.clocks[0].now+st.ahead/share {
 		t.Errorf("further ahead: it takes turns %v, the next at %v; want when the others have caught up", st.overdrawn, st.at)
 	}
 	if states[1].overdrawn || states[1].ahead != 0 {
 		t.Error("the heavy queue is limited as well")
 	}
 	states[0].sideBySide, p.sharing = false, false
-	if st := limit(p.turn); !st.overdrawn || st.ahead != p.turn+1 {
-		t.Errorf("one turn later: it takes turns %v, ahead by %v; want still, by %v", st.overdrawn, st.ahead, p.turn+1)
+	if st := limit(p.turn); !st.overdrawn || st.ahead != share*(p.turn+1) {
+		t.Errorf("one turn later: it takes turns %v, ahead by %v; want still, by %v", st.overdrawn, st.ahead, share*(p.turn+1))
 	}
 	before := states[0].ahead
 	p.clocks[0].now += ms // by the first plan

@@ -19,6 +19,8 @@ type summary struct {
 	weight   int64 // of a batch queue that takes turns
 	weighted bool  // there are others, with other weights
 
+	longCommands bool // the device runs one command at a time, and those of a queue that is not light are long
+
 	running   int // batch and standard queues that run and have work
 	newcomers int // batch queues whose load is unknown
 
@@ -122,6 +124,7 @@ func countBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	if isNewcomer(dev, q, st) {
 		s.newcomers++
 	}
+	s.longCommands = s.longCommands || dev.Serial && st.load.verdict != lightLoad && st.work.command >= longCommand
 }
 
 // onlineWaits reports whether there is online work, now or within activeFor, that waits longer if more

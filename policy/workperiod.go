@@ -25,11 +25,13 @@ func (st *queueState) judgeByCounters(q *sched.Queue) {
 
 // workPeriods are the periods of device time in which a queue with counters had work.
 type workPeriods struct {
-	begun  bool
-	idled  uint64        // Counters.Idled when the first of them began
-	served time.Duration // Queue.Served then
-	last   uint64        // Counters.Idled at the last plan
-	since  time.Duration // Queue.Served when that last changed
+	begun     bool
+	idled     uint64        // Counters.Idled when the first of them began
+	completed uint64        // Counters.Completed then
+	served    time.Duration // Queue.Served then
+	last      uint64        // Counters.Idled at the last plan
+	since     time.Duration // Queue.Served when that last changed
+	command   time.Duration // device time of a command in the periods before, or more if none was completed
 }
 
 const (
@@ -37,12 +39,17 @@ const (
 	maxPeriods    = 1 << 20               // more are not counted: the process may write any number
 	lightPeriod   = 25 * time.Millisecond // half of a turn: a queue with shorter periods is light
 	heavyPeriod   = 50 * time.Millisecond // a turn: a queue with a longer period is heavy
+
+	// longCommand is the device time of a command for which others wait as long as for half a turn. A
+	// device that runs one command at a time gives a queue of such commands nearly all of its time if
+	// others run side by side with it, whatever the weights are.
+	longCommand = 25 * time.Millisecond
 )
 
 // watch updates the periods of q, and returns the load of q, which was verdict.
 func (w *workPeriods) watch(q *sched.Queue, verdict load) load {
 	if !w.begun {
-		*w = workPeriods{true, q.Counters.Idled, q.Served, q.Counters.Idled, q.Served}
+		*w = workPeriods{begun: true, idled: q.Counters.Idled, completed: q.Counters.Completed, served: q.Served, last: q.Counters.Idled, since: q.Served}
 	}
 	if idled := q.Counters.Idled; idled != w.last {
 		w.last, w.since = idled, q.Served
@@ -56,6 +63,7 @@ func (w *workPeriods) watch(q *sched.Queue, verdict load) load {
 	case took < time.Duration(periods)*lightPeriod:
 		verdict = lightLoad
 	}
-	w.idled, w.served, w.since = w.last, q.Served, q.Served
+	w.command = took / time.Duration(min(max(q.Counters.Completed-w.completed, 1), maxPeriods))
+	w.idled, w.completed, w.served, w.since = w.last, q.Counters.Completed, q.Served, q.Served
 	return verdict
 }

@@ -169,7 +169,7 @@ func TestLightQueueKeepsItsTurn(t *testing.T) {
 
 // TestQueuesWithoutTrace checks which batch queues run whose visits are not known. Light ones by their
 // counters run side by side, and those that nothing is known about do if there is no online queue. With
-// different weights all take turns.
+// different weights they take turns, unless light ones run beside heavy ones.
 func TestQueuesWithoutTrace(t *testing.T) {
 	for _, dev := range []sched.Device{h200Device, {ID: "amd", StopTime: ms}} {
 		for _, tt := range []struct {
@@ -191,6 +191,7 @@ func TestQueuesWithoutTrace(t *testing.T) {
 			{"light", []load{lightLoad, lightLoad, lightLoad}, nil, 3},
 			{"light, beside an online queue", []load{lightLoad, lightLoad, lightLoad}, func(q []sched.Queue) { q[0].Attr.Class, q[0].Counters.Submitted = sched.Online, 0 }, 3},
 			{"light, different weights", []load{lightLoad, lightLoad, lightLoad}, func(q []sched.Queue) { q[2].Attr.Weight = 2 }, 1},
+			{"two light, different weights", []load{lightLoad, lightLoad, heavyLoad}, func(q []sched.Queue) { q[2].Attr.Weight = 2 }, 3},
 			{"two light", []load{lightLoad, lightLoad, heavyLoad}, nil, 3},
 			{"one light", []load{lightLoad, heavyLoad, heavyLoad}, nil, 2},
 			{"newcomers", []load{unknownLoad, unknownLoad, unknownLoad}, nil, 1},
