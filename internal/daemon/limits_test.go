@@ -160,14 +160,14 @@ func TestHintsDoNotRaiseARule(t *testing.T) {
 	if marks["class"] != "limited" || marks["priority"] == "" {
 		t.Errorf("got ignored %+v, want class and priority", got.Ignored)
 	}
-	eventually(t, "the log says so", func() bool { return strings.Count(log.String(), "more than the limits allow") == 2 })
+	eventually(t, "the log says so", func() bool { return strings.Count(log.String(), "than the limits allow") == 2 })
 	p.send("hint %d %d", shimpage.HintClass, sched.Idle)
 	eventually(t, "a hint below the rule", func() bool { return p.class(d) == "idle" })
 	p.send("hint %d %d", shimpage.HintClass, sched.Online)
 	eventually(t, "the rule again", func() bool { return p.class(d) == "batch" })
 	setRules(d, rules("{match: {}, class: batch, hints_raise: true}"))
 	check(t, "a rule that allows it", p.described(d), "class=online priority=1073741824 weight=7", attr.FromHint)
-	if n := strings.Count(log.String(), "more than the limits allow"); n != 2 {
+	if n := strings.Count(log.String(), "than the limits allow"); n != 2 {
 		t.Errorf("got %d lines in the log, want 2:\n%s", n, log.String())
 	}
 }
