@@ -19,7 +19,7 @@ Generated from the tables in the code: packages ` + "`attr` and `policy`" + `. T
 
 The name is that of the flag of ` + "`giveway run`, `set` and `hint`" + `. In rules and scenario files the key has ` + "`_` for `-`" + `. In JSON a time is in
 nanoseconds. A time elsewhere is a number and a unit (` + "`500us`, `20ms`" + `), a percentage is ` + "`25%` or `0.25`" + `. An attribute that the policy in force does
-not use has no effect; ` + "`giveway run`, `set` and `hint` warn, and `giveway ps`" + ` marks it. So it is with an attribute that needs the shim, in a process without it.
+not use has no effect; ` + "`giveway run`, `set` and `hint` warn, and `giveway ps`" + ` marks it. An attribute that needs the shim has no effect either in a process without the shim.
 
 ` + "`giveway set` and `hint` take back what they gave with the value `default`; in the API it is `null`" + `. The value of another source is then in force again.
 
