@@ -77,7 +77,7 @@ $(SHIM): $(wildcard shim/*.c shim/*.h) shim/giveway.map
 	$(CC) -O2 -fPIC -shared -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -Wall -Wextra -Wshadow -Werror \
 	  -Wl,-Bsymbolic,--version-script=shim/giveway.map,-soname,libgiveway.so,-z,defs,-z,nodelete,-z,relro,-z,now$(UNPACKED) -o $@ $(wildcard shim/*.c)
 
-install: ## install what `make` built into PREFIX (/usr/local), with unit, configuration, man pages, completions, headers
+install: ## install what `make` built into PREFIX (/usr/local), with unit, configuration, man pages, completions, headers, documentation
 	@packaging/install.sh install
 
 uninstall: ## remove what `make install` installed; a changed configuration file stays
@@ -167,7 +167,7 @@ clean: ## remove everything that was built
 	rm -rf bin out shim/lib/*.so
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 check-go:
 	@have=$$(go env GOVERSION 2>&1) || true; \

@@ -6,11 +6,29 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+// TestHelpListsAllTargets checks that make help lists every target with a description.
+func TestHelpListsAllTargets(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, err := exec.CommandContext(t.Context(), "make", "help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, help)
+	}
+	for _, target := range regexp.MustCompile(`(?m)^(\S+):.* ## `).FindAllSubmatch(makefile, -1) {
+		if !strings.Contains(string(help), "make "+string(target[1])+" ") {
+			t.Errorf("make help does not list %s", target[1])
+		}
+	}
+}
 
 // TestNoRaceHasNoGoroutines checks the packages that make test does not run under the
 // race detector (NO_RACE in the Makefile): their code must start no goroutine.

@@ -12,6 +12,7 @@ completions=(
   "fish $PREFIX/share/fish/vendor_completions.d/giveway.fish"
 )
 headers=(shim/giveway.h shim/giveway_guard.h shim/queue.h)
+documents=$PREFIX/share/doc/giveway # messages and man pages name files in it: docs/CONFIG.md, scenarios/demo.yaml
 
 # put MODE FILE TARGET installs one file.
 put() {
@@ -53,6 +54,9 @@ install_all() {
     "$BIN/giveway" completion "$shell" >"$temporary/completion"
     put 644 "$temporary/completion" "$target"
   done
+  find README.md docs scenarios -type f | while read -r file; do
+    put 644 "$file" "$documents/$file"
+  done
 
   if [[ -e $DESTDIR$config ]]; then
     echo "  $DESTDIR$config exists and is kept"
@@ -62,6 +66,7 @@ install_all() {
   [[ -n $DESTDIR ]] || cat <<MESSAGE
 To start the daemon:   systemctl daemon-reload && systemctl enable --now giveway
 To link libgiveway:    ldconfig
+docs/ and scenarios/:  $documents
 MESSAGE
 }
 
@@ -75,6 +80,7 @@ uninstall_all() {
   for header in "${headers[@]}"; do files+=("$PREFIX/include/giveway/$(basename "$header")"); done
   for completion in "${completions[@]}"; do files+=("${completion#* }"); done
   for file in "${files[@]}"; do rm -fv "$DESTDIR$file"; done
+  rm -rf "$DESTDIR$documents" && echo "removed '$DESTDIR$documents'"
   rm -fv "$DESTDIR$PREFIX"/share/man/man1/giveway.1 "$DESTDIR$PREFIX"/share/man/man1/giveway-*.1
   if cmp -s packaging/giveway.yaml "$DESTDIR$config"; then
     rm -fv "$DESTDIR$config"

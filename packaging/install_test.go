@@ -82,6 +82,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		"/include/giveway/giveway.h", "/include/giveway/giveway_guard.h", "/include/giveway/queue.h",
 		"/share/man/man1/giveway.1", "/share/man/man1/giveway-run.1", "/share/man/man1/giveway-policy.1",
 		"/share/bash-completion/completions/giveway", "/share/zsh/site-functions/_giveway", "/share/fish/vendor_completions.d/giveway.fish",
+		"/share/doc/giveway/docs/CONFIG.md", "/share/doc/giveway/docs/img/top.png", "/share/doc/giveway/scenarios/demo.yaml",
 	} {
 		if info, err := os.Stat(tr.dest + tr.prefix + want); err != nil || info.Size() == 0 {
 			t.Errorf("%s%s: %v, or empty", tr.prefix, want, err)
