@@ -275,8 +275,8 @@ func listenTCP(f *yamlfile.Form, c *Config) {
 		}
 		c.TCP = s
 	}
-	if c.TCP != "" && !f.Has("read_token_file") {
-		f.Need("token_file", "/etc/giveway/token")
+	if c.TCP != "" && !f.Has("token_file") && !f.Has("read_token_file") {
+		f.Wrong("tcp", "it needs token_file, or read_token_file for clients that only read; for example token_file: /etc/giveway/token")
 	}
 }
 

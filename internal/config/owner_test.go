@@ -24,7 +24,7 @@ func TestOwnerOfTheFile(t *testing.T) {
 	}{
 		{0, 0o644, ""},
 		{0, 0o600, ""},
-		{65534, 0o644, "belongs to user 65534"},
+		{65534, 0o644, "belongs to user 65534, and only root is trusted;"},
 		{0, 0o664, "other users may write to"},
 		{0, 0o646, "other users may write to"},
 	} {

@@ -83,6 +83,7 @@ func (d *Daemon) readStatus() api.Status {
 		s.Checks = append(s.Checks, ConfigCheck(file, refused))
 	}
 	s.Checks = append(s.Checks, d.deviceCheck(), policyCheck(s.Policy))
+	s.Checks = append(s.Checks, d.missingDevices()...)
 	s.Checks = append(s.Checks, d.pastChecks()...)
 	s.Checks = append(s.Checks, d.inversionCheck())
 	s.Checks = append(s.Checks, d.guardian.check())

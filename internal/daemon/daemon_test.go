@@ -277,8 +277,14 @@ func TestRulesAndDevicePolicy(t *testing.T) {
 	if got := d.Processes()[0]; got.Class() != "online" || got.Ignored[0].Mark != "ignored by wfq" {
 		t.Errorf("with a new configuration: got class %s, ignored %+v, want online, ignored by wfq", got.Class(), got.Ignored)
 	}
-	if err := d.applyConfig(parse("policy: rr")); err != nil {
+	if c := checkOf(d, "policy of device 0"); c.Name != "" {
+		t.Errorf("got check %+v of a device that is there, want none", c)
+	}
+	if err := d.applyConfig(parse("policy: rr\ndevices: [{device: 5, policy: wfq}]")); err != nil {
 		t.Fatal(err)
+	}
+	if c := checkOf(d, "policy of device 5"); !c.OK || !strings.Contains(c.Detail, "wfq waits for the device") {
+		t.Errorf("got check %+v of a device that is not there, want one that says so", c)
 	}
 	if got := d.Policy(); got.Name != "rr" || len(got.Devices) != 0 {
 		t.Errorf("got policies %+v, want rr on all devices", got)

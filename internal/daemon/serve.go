@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -86,7 +88,7 @@ func Serve(ctx context.Context, o Options) error {
 		}
 	}
 	if err := s.Listen(); err != nil {
-		return err
+		return listenError(socket, err)
 	}
 	if d.cfg.Journal, err = journal.Open(journal.Path(socket), journal.LockTime, o.Log); err != nil {
 		return err
@@ -113,6 +115,19 @@ func Serve(ctx context.Context, o Options) error {
 	stop(nil)
 	ended.Wait()
 	return errors.Join(err, serving)
+}
+
+// listenError says what to do about an error of listening. The server opens files by the
+// descriptor of their folder, which tells a user nothing, so the socket is named instead.
+func listenError(socket string, err error) error {
+	var file *fs.PathError
+	switch {
+	case errors.As(err, &file) && filepath.Base(file.Path) == filepath.Base(socket)+".lock":
+		return fmt.Errorf("listen on %s: make %s.lock: %w; name a socket in a folder of your own with --socket, or run the daemon as root", socket, socket, file.Err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; stop the program that uses it, or set tcp in the configuration to another port", err)
+	}
+	return err
 }
 
 // registry returns the registry of containers, which is in use only where an agent can reach
@@ -227,6 +242,27 @@ func DeviceCheck(files []string) api.Check {
 		Name: "devices", Detail: "no device was found: there is no " + strings.Join(files, " and no "),
 		Fix: "load the GPU's driver, or pass its device files into the container. Processes of 'giveway run' are held by the shim all the same. Without a GPU: giveway daemon --sim scenarios/demo.yaml",
 	}
+}
+
+// missingDevices names the devices that the configuration has a policy for and that no backend has
+// found. That is no failure: some backends find a device only when a process uses it.
+func (d *Daemon) missingDevices() (checks []api.Check) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.conf.Devices {
+		one, found := config.Config{Devices: []api.Policy{p}}, false
+		for id, dev := range d.devices {
+			_, named := one.DevicePolicy(string(id), dev.info.Index)
+			found = found || named
+		}
+		if !found {
+			checks = append(checks, api.Check{
+				Name: "policy of device " + p.Device, OK: true,
+				Detail: fmt.Sprintf("%s waits for the device, which is not found so far; correct the configuration if the machine has no device %s", p.Name, p.Device),
+			})
+		}
+	}
+	return checks
 }
 
 // lastHour is how long ago what doctor shows may be.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,35 @@ func serveLogged(t *testing.T, files []string, during func(log *lockedBuffer), c
 		t.Error(err)
 	}
 	return log.String()
+}
+
+// TestListenErrorsSayWhatToDo: errors of listening name the socket as the user did, and a remedy.
+func TestListenErrorsSayWhatToDo(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	used, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer used.Close()
+	for _, c := range []struct {
+		socket string
+		config config.Config
+		want   string
+	}{
+		{"/proc/x.sock", config.Config{}, "listen on /proc/x.sock: make /proc/x.sock.lock: no such file or directory; name a socket in a folder of your own with --socket"},
+		{filepath.Join(t.TempDir(), "s"), config.Config{TCP: used.Addr().String(), TokenFile: token}, "address already in use; stop the program that uses it, or set tcp"},
+	} {
+		err := Serve(t.Context(), Options{
+			Socket: c.socket, Config: c.config, Log: slog.New(slog.DiscardHandler),
+			Backends: func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) { return nil, nil, nil },
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %q in it", err, c.want)
+		}
+	}
 }
 
 // TestEndIsLogged: the log has one line of why the daemon ended.

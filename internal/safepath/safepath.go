@@ -171,7 +171,11 @@ func (s *status) read(fd int, path string) error {
 // checkOwner returns an error if another user owns the file.
 func (s *status) checkOwner(path string) error {
 	if self := uint32(os.Geteuid()); s.Uid != 0 && s.Uid != self {
-		return fmt.Errorf("%s belongs to user %d, and only root and user %d are trusted; change its owner, or use another path", path, s.Uid, self)
+		trusted := "root is"
+		if self != 0 {
+			trusted = fmt.Sprintf("root and user %d are", self)
+		}
+		return fmt.Errorf("%s belongs to user %d, and only %s trusted; change its owner, or use another path", path, s.Uid, trusted)
 	}
 	return nil
 }
