@@ -38,6 +38,7 @@ type External struct {
 	answer   sched.Plan      // the last one
 	answered []sched.QueueID // queues of the question that it answers, in order
 	failed   bool            // it was wrong, or the process is gone
+	begun    bool            // the process has answered, or is gone: it is no longer starting
 }
 
 // NewExternal returns a policy that asks another process, and lets a policy of makeFallback
@@ -55,6 +56,7 @@ func (p *External) Observe(now sched.Time, ev *sched.Event) {
 		p.stale = true
 		return
 	}
+	p.begun = true
 	switch {
 	case ev.Plan == nil:
 		p.failed, p.open = true, false // ask again, perhaps a new process
@@ -152,8 +154,12 @@ func (p *External) ask(v *sched.View) {
 // FallingBack reports whether the fallback policy decides, and why.
 func (p *External) FallingBack(now sched.Time) (why string, yes bool) {
 	switch {
+	case p.late(now) && !p.begun:
+		return fmt.Sprintf("it has not answered within %v, and may still be starting", p.deadline), true
 	case p.late(now):
 		return fmt.Sprintf("it has not answered within %v", p.deadline), true
+	case !p.begun:
+		return "its process is starting", true
 	case p.failed:
 		return "it has given no valid answer", true
 	}

@@ -237,6 +237,25 @@ type watcher []sched.Kind
 func (w *watcher) Plan(*sched.View) sched.Plan           { return sched.Plan{} }
 func (w *watcher) Observe(_ sched.Time, ev *sched.Event) { *w = append(*w, ev.Kind) }
 
+// TestStartingIsSaid checks that the reason of the fallback tells a process that starts from one
+// that is late.
+func TestStartingIsSaid(t *testing.T) {
+	o := newExternalTest(t, func(*policy.Question) (string, bool) { return "", false })
+	want := func(text string) {
+		t.Helper()
+		if why, yes := o.ext.FallingBack(o.now); !yes || why != text {
+			t.Errorf("got %q, %v; want %q", why, yes, text)
+		}
+	}
+	want("its process is starting")
+	o.step(sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt})
+	o.now = o.now.Add(time.Minute)
+	want("it has not answered within 100ms, and may still be starting")
+	o.step(sched.Event{Kind: sched.PlanOffered, Device: "gpu0"}) // the process exited
+	o.now = o.now.Add(time.Minute)
+	want("it has not answered within 100ms")
+}
+
 // TestFallbackSeesEventsWhileItDecides checks that the fallback policy is shown the events while
 // there is no valid answer, and a new one each time that it begins to decide.
 func TestFallbackSeesEventsWhileItDecides(t *testing.T) {
