@@ -84,6 +84,8 @@ func TestInvalidAnswersAreErrors(t *testing.T) {
 			_, _ = w.Write([]byte("not JSON"))
 		case "/v1/processes":
 			panic(http.ErrAbortHandler)
+		case "/v1/record/stream":
+			_, _ = w.Write([]byte("data: {}\n\n"))
 		default:
 			<-stuck
 		}
@@ -102,6 +104,10 @@ func TestInvalidAnswersAreErrors(t *testing.T) {
 	}
 	if _, err := c.Processes(t.Context()); err == nil || err.Error() != "call the daemon: EOF" {
 		t.Errorf("processes: got error %v, want call the daemon: EOF", err)
+	}
+	err = c.FollowRecord(t.Context(), api.RecordQuery{}, func(api.Record) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "the daemon has ended, or has closed the connection") {
+		t.Errorf("stream: got error %v, want that the daemon has ended", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,10 +91,11 @@ func (c *Client) FollowRecord(ctx context.Context, q api.RecordQuery, each func(
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	if err := lines.Err(); err != nil {
+	err = cmp.Or(lines.Err(), io.ErrUnexpectedEOF)
+	if errors.Is(err, bufio.ErrTooLong) {
 		return fmt.Errorf("read the daemon's record: %w", err)
 	}
-	return fmt.Errorf("read the daemon's record: %w", io.ErrUnexpectedEOF)
+	return fmt.Errorf("read the daemon's record: the daemon has ended, or has closed the connection (%w)", err)
 }
 
 // queryOf returns a query as a part of a URL.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,13 +34,18 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	addCompletion(root)
+	checkHelp(root)
+	helpErr := rememberHelpError(root)
 	// Cobra checks arguments and flags before it runs a command: an error before that is a
 	// usage error.
 	parsed := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { parsed = true }
 	cmd, err := root.ExecuteContextC(context.Background())
-	if err == nil {
+	if err == nil && *helpErr == nil {
 		return exitOK
+	}
+	if err == nil {
+		err, parsed = *helpErr, true
 	}
 	var program ended
 	if errors.As(err, &program) {
@@ -69,7 +75,9 @@ func newRoot() *cobra.Command {
 		Use:   "giveway",
 		Short: "Priority, preemption and fair shares for accelerators",
 		Long: `Giveway gives accelerators what nice and the kernel's scheduler give CPUs: online
-work has the device as if it were alone, batch work takes what is left.`,
+work has the device as if it were alone, batch work takes what is left.
+
+'make install' puts files that help names, docs/ and scenarios/, into share/doc/giveway.`,
 		Args:          noSuchCommand,
 		Version:       version().Version,
 		SilenceErrors: true, // Main prints them, once
@@ -93,6 +101,37 @@ func addCompletion(root *cobra.Command) {
 			c.Args, c.RunE = noSuchCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
+}
+
+// checkHelp makes the command help refuse what is not a command; by itself it prints the help of
+// the command above.
+func checkHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				if err != nil {
+					return err
+				}
+				return noSuchCommand(found, rest)
+			}
+		}
+	}
+}
+
+// rememberHelpError returns where the error of writing help is kept: cobra ignores it.
+func rememberHelpError(root *cobra.Command) *error {
+	var err error
+	help, out := root.HelpFunc(), root.OutOrStdout()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		var text bytes.Buffer
+		cmd.SetOut(&text)
+		help(cmd, args)
+		cmd.SetOut(out)
+		_, err = out.Write(text.Bytes())
+	})
+	return &err
 }
 
 // noArgs refuses arguments.

@@ -50,6 +50,39 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
+// TestHelp checks that help refuses an unknown command and reports that it cannot be written.
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"help nosuch", "help trace nosuch"} {
+		if out, errs, code := call(strings.Fields(args)...); code != exitUsage || out != "" || !strings.Contains(errs, `there is no command "nosuch"`) {
+			t.Errorf("%s: got exit %d, %s%s", args, code, out, errs)
+		}
+	}
+	if out, _, code := call("help", "trace", "dump"); code != exitOK || !strings.Contains(out, "giveway trace dump [flags]") {
+		t.Errorf("help trace dump: got exit %d, %s", code, out)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, args := range []string{"--help", "help", "", "ps --help"} {
+		var errs bytes.Buffer
+		if code := Main(strings.Fields(args), full, &errs); code != exitFailure || !strings.Contains(errs.String(), "no space left") {
+			t.Errorf("%q: got exit %d, %s; want that there is no space left", args, code, &errs)
+		}
+	}
+}
+
+// TestFullDisk checks that the error of a report that cannot be written is printed once.
+func TestFullDisk(t *testing.T) {
+	for _, what := range []string{"report", "trace"} {
+		_, errs, code := call("sim", file(t, small), "--"+what, "/dev/full")
+		if want := "giveway: write the " + what + ": write /dev/full: no space left on device\n"; code != exitFailure || errs != want {
+			t.Errorf("got exit %d, %q; want %q", code, errs, want)
+		}
+	}
+}
+
 func TestSim(t *testing.T) {
 	path := file(t, small)
 	for _, c := range []struct {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func (f *outputFile) write(w io.Writer, content func(io.Writer) error) error {
 	if err == nil {
 		count := &countingWriter{w: file}
 		b := bufio.NewWriter(count)
-		err = errors.Join(content(b), b.Flush(), file.Close())
+		err = cmp.Or(content(b), b.Flush(), file.Close()) // Flush repeats an error of content
 		size = count.bytes
 	}
 	if err != nil {

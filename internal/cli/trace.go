@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -95,7 +96,7 @@ func recordingLength(s string) (time.Duration, error) {
 }
 
 func addTraceOutput(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVarP(path, "output", "o", "", "write to this file (default: a new file giveway-TIME.pftrace in the current folder)")
+	cmd.Flags().StringVarP(path, "output", "o", "", "write to this file, or to standard output if it is - (default: a new file giveway-TIME.pftrace in the current folder)")
 	_ = cmd.MarkFlagFilename("output", "pftrace") // the flag exists
 }
 
@@ -125,7 +126,7 @@ func writeTrace(cmd *cobra.Command, path string, fill func(*tracing) error) erro
 	if err != nil {
 		return err
 	}
-	file, err := createTrace(path)
+	file, notes, err := openTrace(cmd, path)
 	if err != nil {
 		return err
 	}
@@ -137,13 +138,48 @@ func writeTrace(cmd *cobra.Command, path string, fill func(*tracing) error) erro
 	t.line.Stop()
 	sum, writeErr := t.trace.Close()
 	if writeErr = cmp.Or(writeErr, out.Flush(), file.Close()); writeErr != nil {
-		return errors.Join(err, fmt.Errorf("%w; the trace is not complete", writeErr))
+		return errors.Join(err, fmt.Errorf("write the trace: %w; it is not complete", writeErr))
 	}
 	if sum.Total() == 0 && err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
+		return errors.Join(err, file.remove())
 	}
-	_, printErr := fmt.Fprint(cmd.OutOrStdout(), t.summary(file.Name(), &sum))
+	_, printErr := fmt.Fprint(notes, t.summary(file.name, &sum))
 	return errors.Join(err, printErr)
+}
+
+// traceFile is what a trace is written to.
+type traceFile struct {
+	io.Writer
+	name string
+	file *os.File // nil: standard output
+}
+
+// Close implements io.Closer. Standard output stays open.
+func (f *traceFile) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
+func (f *traceFile) remove() error {
+	if f.file == nil {
+		return nil
+	}
+	return os.Remove(f.name)
+}
+
+// openTrace returns what the trace is written to, and where the text about it goes: not into
+// the trace.
+func openTrace(cmd *cobra.Command, path string) (*traceFile, io.Writer, error) {
+	if path == "-" {
+		return &traceFile{Writer: cmd.OutOrStdout(), name: "standard output"}, cmd.ErrOrStderr(), nil
+	}
+	file, err := createTrace(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &traceFile{Writer: file, name: file.Name(), file: file}, cmd.OutOrStdout(), nil
 }
 
 // createTrace creates the file. Only its owner may read it, because it has names of

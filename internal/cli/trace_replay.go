@@ -139,6 +139,9 @@ func (t *tracing) nextInputs(next func(context.Context) (api.Inputs, error)) boo
 	defer cancel()
 	part, err := next(ctx)
 	if err != nil {
+		if !errors.As(err, new(*client.Error)) { // the text of a broken connection says nothing to a user
+			err = errors.New("the daemon has ended, or does not answer")
+		}
 		t.inputs = fmt.Sprintf("Only its beginning can be replayed: %v.\n", err)
 		return false
 	}

@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/replay"
@@ -54,6 +58,17 @@ func TestTraceDump(t *testing.T) {
 	}
 }
 
+// TestTraceToStandardOutput checks that standard output has the trace alone.
+func TestTraceToStandardOutput(t *testing.T) {
+	n := &daemonNode{record: record.New(time.Now().Add(-time.Minute), 16<<10)}
+	addSpans(n.record, 5000, 100)
+	startDaemon(t, n)
+	out, errs, code := call("trace", "dump", "-o", "-")
+	if code != exitOK || len(out) < 100*20 || strings.Contains(out, "The trace is in") || !strings.Contains(errs, "The trace is in standard output (") {
+		t.Errorf("got exit %d, %d bytes of output, and %s; want the trace, and the text about it apart", code, len(out), errs)
+	}
+}
+
 // TestTraceRecord records while entries are added, and checks that those from before are
 // not in the trace.
 func TestTraceRecord(t *testing.T) {
@@ -76,6 +91,19 @@ func TestTraceRecord(t *testing.T) {
 	}
 }
 
+// TestDaemonEndsWhileInputsAreRecorded checks that the summary says so in words.
+func TestDaemonEndsWhileInputsAreRecorded(t *testing.T) {
+	for want, err := range map[string]error{
+		"Only its beginning can be replayed: the daemon has ended, or does not answer.\n": syscall.ECONNRESET,
+		"Only its beginning can be replayed: too slow.\n":                                 &client.Error{Message: "too slow"},
+	} {
+		tr := &tracing{ctx: t.Context()}
+		if more := tr.nextInputs(func(context.Context) (api.Inputs, error) { return api.Inputs{}, err }); more || tr.inputs != want {
+			t.Errorf("got %q, %v; want %q", tr.inputs, more, want)
+		}
+	}
+}
+
 // TestTraceErrors checks command lines and files that are wrong.
 func TestTraceErrors(t *testing.T) {
 	startDaemon(t, &daemonNode{})
@@ -88,7 +116,7 @@ func TestTraceErrors(t *testing.T) {
 	if _, errs, code := call("trace", "dump", "-o", dir); code != exitFailure || !strings.Contains(errs, "write the trace: ") {
 		t.Errorf("got exit %d: %s", code, errs)
 	}
-	if out, errs, code := call("trace", "dump", "-o", "/dev/full"); code != exitFailure || out != "" || errs != "giveway: write trace: write /dev/full: no space left on device; the trace is not complete\n" {
+	if out, errs, code := call("trace", "dump", "-o", "/dev/full"); code != exitFailure || out != "" || errs != "giveway: write the trace: write /dev/full: no space left on device; it is not complete\n" {
 		t.Errorf("full disk: got exit %d: %s%s", code, out, errs)
 	}
 	t.Setenv("GIVEWAY_SOCKET", filepath.Join(dir, "none.sock"))

@@ -9,7 +9,6 @@ package htmlreport
 import (
 	"bytes"
 	"embed"
-	"fmt"
 	"html/template"
 	"io"
 	"io/fs"
@@ -40,12 +39,10 @@ func Parse(files fs.FS, funcs template.FuncMap) *template.Template {
 func Write(w io.Writer, t *template.Template, data any) error {
 	var b bytes.Buffer
 	if err := t.Execute(&b, data); err != nil {
-		return fmt.Errorf("write report: %w", err)
+		return err
 	}
-	if _, err := w.Write(bytes.Map(visible, b.Bytes())); err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	return nil
+	_, err := w.Write(bytes.Map(visible, b.Bytes()))
+	return err
 }
 
 // visible replaces the characters that are harmless to HTML but not to a reader:

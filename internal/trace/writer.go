@@ -3,7 +3,6 @@ package trace
 import (
 	"bufio"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"time"
 )
@@ -198,12 +197,7 @@ func (w *writer) intern(t *interned, s string) uint64 {
 }
 
 // flush writes what is buffered.
-func (w *writer) flush() error {
-	if err := w.out.Flush(); err != nil {
-		return fmt.Errorf("write trace: %w", err)
-	}
-	return nil
-}
+func (w *writer) flush() error { return w.out.Flush() }
 
 // nanos returns a time as the format has it: none is before zero.
 func nanos(t time.Duration) uint64 { return uint64(max(t, 0)) }
