@@ -40,8 +40,7 @@ func openHIP(index int, sync gpuwork.Sync) (gpuwork.GPU, error) {
 	return g, nil
 }
 
-// openAny opens a GPU with the first runtime that works. The error is that of the only
-// runtime that the machine has, or names both.
+// openAny opens a GPU with the first runtime that works. The error names both runtimes.
 func openAny(index int, sync gpuwork.Sync) (gpuwork.GPU, error) {
 	g, err := openCUDA(index, sync)
 	if err == nil {
@@ -52,9 +51,9 @@ func openAny(index int, sync gpuwork.Sync) (gpuwork.GPU, error) {
 	case err2 == nil:
 		return g, nil
 	case noCUDA && !noHIP:
-		return nil, err2
+		return nil, fmt.Errorf("no CUDA library was found, and HIP does not work: %w", err2)
 	case noHIP && !noCUDA:
-		return nil, err
+		return nil, fmt.Errorf("no HIP library was found, and CUDA does not work: %w", err)
 	}
 	return nil, fmt.Errorf("no GPU runtime works: CUDA: %w; HIP: %w", err, err2)
 }

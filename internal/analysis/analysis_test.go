@@ -154,12 +154,17 @@ func TestWarnings(t *testing.T) {
 	want := []string{
 		"giveway, rr: the priority was derived.",
 		"giveway: the scenario killed the daemon 2 times.",
-		"fifo: the policy changed nothing, so the figures are those of native. Without the shim nothing tells whether a process has work: see docs/POLICIES.md.",
+		"fifo: the policy changed nothing, so the figures are those of native. No device has more than one client, so there is nothing to schedule.",
 		"Requests without an answer when the run ended: giveway (chat 7), rr (chat 7). They count with their wait until then, so the true latency is longer.",
 		"Not applicable and not run: edf, llf: no deadline.",
 		"Not applicable and not run: share: no share.",
 	}
 	if got := analysis.Of(o).Warnings(); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	two := run("fifo", online("chat", ms), online("talk", ms))
+	two.Result.Steps = 5
+	if got := analysis.Of(outcome([]sim.ClientResult{online("chat", ms), online("talk", ms)}, two)).Warnings(); len(got) != 1 || !strings.Contains(got[0], "Without the shim") {
+		t.Errorf("got %q of two clients, want what a policy does not know", got)
 	}
 }

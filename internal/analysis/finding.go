@@ -155,7 +155,7 @@ func (a *Analysis) Warnings() []string {
 			w.add(fmt.Sprintf("the scenario killed the daemon %s.", format.Plural(r.Crashes, "time")), run.Policy)
 		}
 		if r.Steps > 0 && r.Calls == 0 && run.Policy != scenario.Native {
-			w.add("the policy changed nothing, so the figures are those of native. Without the shim nothing tells whether a process has work: see docs/POLICIES.md.", run.Policy)
+			w.add("the policy changed nothing, so the figures are those of native. "+a.whyUnchanged(), run.Policy)
 		}
 		var groups []string
 		for _, g := range a.Latency {
@@ -178,6 +178,19 @@ func (a *Analysis) Warnings() []string {
 		w.add("", "Not applicable and not run: "+text)
 	}
 	return w.list()
+}
+
+// whyUnchanged says why a policy may have changed nothing.
+func (a *Analysis) whyUnchanged() string {
+	clients, most := map[sched.DeviceID]int{}, 0
+	for _, g := range a.Groups {
+		clients[g.Device] += g.Count
+		most = max(most, clients[g.Device])
+	}
+	if most == 1 {
+		return "No device has more than one client, so there is nothing to schedule."
+	}
+	return "Without the shim nothing tells whether a process has work, and slo and giveway leave standard processes to the device: see docs/POLICIES.md."
 }
 
 // warnings collects texts and the policies that each is about.

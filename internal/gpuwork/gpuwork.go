@@ -94,5 +94,9 @@ func (e *Error) Error() string {
 	if e.Name == "" {
 		return fmt.Sprintf("%s: error %d", e.Call, e.Code)
 	}
-	return fmt.Sprintf("%s: %s (%d): %s", e.Call, e.Name, e.Code, e.Text)
+	text := fmt.Sprintf("%s: %s (%d)", e.Call, e.Name, e.Code)
+	if e.Text != e.Name { // HIP 5 has only the name for some codes
+		text += ": " + e.Text
+	}
+	return text
 }

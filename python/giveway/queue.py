@@ -68,13 +68,20 @@ _library_lock = threading.Lock()
 _open = set()
 
 
+def _open_library(name):
+    try:
+        return ctypes.CDLL(name)
+    except OSError as e:
+        raise OSError("queues need libgiveway.so: %s; start the program with 'giveway run', or set GIVEWAY_LIBRARY to the file" % e) from e
+
+
 def _load():
     global _library
     with _library_lock:
         if _library is None:
             library = ctypes.CDLL(None)
             if not hasattr(library, "giveway_queue_create"):
-                library = ctypes.CDLL(os.environ.get("GIVEWAY_LIBRARY") or "libgiveway.so")
+                library = _open_library(os.environ.get("GIVEWAY_LIBRARY") or "libgiveway.so")
                 _page.use_library(library, ctypes)
             for name, arguments in _SIGNATURES.items():
                 function = getattr(library, "giveway_queue_" + name)

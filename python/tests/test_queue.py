@@ -121,6 +121,10 @@ class TestQueue(unittest.TestCase):
             with self.assertRaises(ValueError):
                 low.set_class("none")
 
+    def test_missing_library(self):
+        with self.assertRaisesRegex(OSError, "giveway run.*GIVEWAY_LIBRARY"):
+            giveway.queue._open_library("/none/libgiveway.so")
+
     def test_hints_use_the_library(self):
         with Queue():
             self.assertFalse(giveway.priority(1))  # no daemon
