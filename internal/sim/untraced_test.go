@@ -62,7 +62,7 @@ func TestLightJobsWithoutTrace(t *testing.T) {
 // TestHeavyJobsBesideLightOnes checks that on devices without a trace jobs that fill the device get a
 // fair part beside those that run out of work often: by weight if weights differ, and at least about
 // half of it if the other job does fill the device and only waits now and then. Where the device runs
-// several commands at a time, a job that needs less than its share costs nobody anything.
+// several commands at a time, a job that needs less than its share costs the others nothing.
 func TestHeavyJobsBesideLightOnes(t *testing.T) {
 	long(t)
 	for _, device := range []string{"amd-hws", "amd-mes", "level1-npu", "level2-hardware"} {
