@@ -161,11 +161,16 @@ func TestWaitingRoom(t *testing.T) {
 	if got := r.enter(at("b")); got != own {
 		t.Error("an address with too many connections does not lose its oldest one")
 	}
+	admit := func(address string, reads bool) error {
+		c := at(address)
+		r.enter(c)
+		return r.admit(c, reads)
+	}
 	admitted := at("c")
 	r.enter(admitted)
 	for _, when := range []string{"at first", "again"} {
-		if !r.admit(admitted, false) {
-			t.Errorf("%s: a client with the token is not admitted", when)
+		if err := r.admit(admitted, false); err != nil {
+			t.Errorf("%s: a client with the token is not admitted: %v", when, err)
 		}
 	}
 	for i := len(r.waiting); i < maxWaiting; i++ {
@@ -176,19 +181,22 @@ func TestWaitingRoom(t *testing.T) {
 	}
 	for i := range maxTCP - 1 {
 		reads := i < maxTCPReaders
-		if !r.admit(at("e"), reads) {
-			t.Fatal("fewer clients are admitted than the limit")
+		if err := admit("e", reads); err != nil {
+			t.Fatalf("fewer clients are admitted than the limit: %v", err)
 		}
-		if reads && i == maxTCPReaders-1 && r.admit(at("e"), true) {
+		if reads && i == maxTCPReaders-1 && admit("e", true) == nil {
 			t.Error("more readers are admitted than the limit")
 		}
 	}
-	if r.admit(at("f"), false) {
+	if admit("f", false) == nil {
 		t.Error("more clients are admitted than the limit")
 	}
 	r.leave(admitted)
-	if !r.admit(at("f"), false) {
-		t.Error("a client that left still counts")
+	if err := admit("f", false); err != nil {
+		t.Errorf("a client that left still counts: %v", err)
+	}
+	if r.admit(admitted, false) == nil || r.admit(first, false) == nil {
+		t.Error("a connection that left or was evicted takes a place again")
 	}
 }
 

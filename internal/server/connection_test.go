@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -60,6 +61,26 @@ func TestEvictedConnectionEnds(t *testing.T) {
 	_ = client.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the evicted client read %v, want the end of the connection", err)
+	}
+}
+
+// TestEvictedConnectionTakesNoPlace: a connection is evicted after its request was read and before its
+// token is looked at. It takes no place of clients with a token, so that these are still admitted.
+func TestEvictedConnectionTakesNoPlace(t *testing.T) {
+	s, listener := tokenServer(busy{}), listenTCP(t)
+	ask := func(c *connection) reply { return s.answer(c, request{op: opPolicy, token: s.token.sum}) }
+	for range maxTCP {
+		c, _ := acceptedPair(t, listener)
+		c.shutDown() // as Accept does when it evicts
+		if a := ask(c); a.status != statusOf(errClosed) {
+			t.Fatalf("the evicted connection: got %d: %s", a.status, a.body)
+		}
+	}
+	c, _ := acceptedPair(t, listener)
+	for _, when := range []string{"at first", "again"} {
+		if a := ask(c); a.status != http.StatusOK {
+			t.Errorf("a client with the token, %s: got %d: %s", when, a.status, a.body)
+		}
 	}
 }
 

@@ -42,6 +42,9 @@ func TooMany(format string, args ...any) error {
 	return statusError{http.StatusTooManyRequests, fmt.Errorf(format, args...)}
 }
 
+// errClosed refuses a request whose connection was closed before it was answered.
+var errClosed = NotFound("the connection is closed")
+
 // statusOf returns the status that an error is answered with.
 func statusOf(err error) int {
 	var s statusError

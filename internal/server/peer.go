@@ -76,8 +76,8 @@ func (s *Server) identify(c *connection, given sum) (caller, error) {
 	if !by.all && !by.reads {
 		return by, errNoToken
 	}
-	if c.tcp != nil && !c.tcp.admit(c, !by.all) {
-		return by, Conflict("too many clients are connected over TCP: %d with a token, of these %d with the token for reading", maxTCP, maxTCPReaders)
+	if c.tcp != nil {
+		return by, c.tcp.admit(c, !by.all)
 	}
 	return by, nil
 }

@@ -274,7 +274,7 @@ func (b *frontEndProcess) readRequests(child *child) error {
 		}
 		if c == nil {
 			// Not on a goroutine: a front end could send any number of such requests.
-			child.send(id, errorReply(NotFound("the connection is closed")))
+			child.send(id, errorReply(errClosed))
 			continue
 		}
 		go func() { child.send(id, b.answer(c, r)) }()

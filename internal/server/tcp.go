@@ -52,16 +52,18 @@ func (r *tcpConnections) enter(c *connection) (evicted *connection) {
 	return evicted
 }
 
-// admit moves a connection that has sent a token to those that may stay. It reports false
-// if there are too many of them. Readers leave room for clients that may do everything.
-func (r *tcpConnections) admit(c *connection, reads bool) bool {
+// admit moves a connection that has sent a token to those that may stay, or says why it cannot
+// stay. Readers leave room for clients that may do everything.
+func (r *tcpConnections) admit(c *connection, reads bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.Contains(r.admitted, c) || slices.Contains(r.readers, c) {
-		return true
-	}
-	if len(r.admitted)+len(r.readers) >= maxTCP || reads && len(r.readers) >= maxTCPReaders {
-		return false
+	switch {
+	case slices.Contains(r.admitted, c) || slices.Contains(r.readers, c):
+		return nil
+	case !slices.Contains(r.waiting, c):
+		return errClosed // it was evicted or closed: nothing would free the place that it takes
+	case len(r.admitted)+len(r.readers) >= maxTCP || reads && len(r.readers) >= maxTCPReaders:
+		return Conflict("too many clients are connected over TCP: %d with a token, of these %d with the token for reading", maxTCP, maxTCPReaders)
 	}
 	r.waiting = slices.DeleteFunc(r.waiting, func(w *connection) bool { return w == c })
 	if reads {
@@ -69,7 +71,7 @@ func (r *tcpConnections) admit(c *connection, reads bool) bool {
 	} else {
 		r.admitted = append(r.admitted, c)
 	}
-	return true
+	return nil
 }
 
 func (r *tcpConnections) leave(c *connection) {
