@@ -72,6 +72,34 @@ func TestCloseThatHangsDelaysNoOther(t *testing.T) {
 	}
 }
 
+// TestUndoDoesNotWaitForClose: the changes of a queue are undone, and then close(2) of its descriptor
+// hangs. Undo returns and reports the queue as undone.
+func TestUndoDoesNotWaitForClose(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "queue"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	q, undone, ended := fileQueue{f}, make(chan struct{}, 1), make(chan error, 1)
+	if err := q.Interrupt(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		ended <- Undo([]Task{{
+			Name: "queue 1", Open: func() (hal.Queue, error) { return closeHangs{q}, nil }, Undone: func() { undone <- struct{}{} },
+			Actions: []sched.Action{{Verb: sched.SetSlice}, {Verb: sched.Start, Level: sched.LevelInterrupt}},
+		}}, slog.New(slog.DiscardHandler))
+	}()
+	select {
+	case err := <-ended:
+		if err != nil || q.get(8) != 0 || len(undone) != 1 {
+			t.Errorf("got %v, stopped = %d, reported %d times as undone; want the queue started and reported once", err, q.get(8), len(undone))
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Undo waits for close(2)")
+	}
+}
+
 // TestKilledGuardianIsGone: a guardian that was killed counts as gone before it has exited, because a
 // driver call that hangs keeps its process.
 func TestKilledGuardianIsGone(t *testing.T) {

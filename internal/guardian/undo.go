@@ -100,14 +100,15 @@ func (t *Task) run() error {
 	return err
 }
 
-// undoAll carries out actions on a queue and releases it.
+// undoAll carries out actions on a queue and releases it. It does not wait for close(2), in which
+// the driver may hang: the queue is undone before.
 func undoAll(q hal.Queue, actions []sched.Action) (err error) {
 	for _, a := range actions {
 		if err = errors.Join(err, undo(q, a)); errors.Is(err, errHangs) {
 			return err // a further call for the queue would wait for the one that hangs
 		}
 	}
-	_ = hal.Abandon(q)
+	go func() { _ = hal.Abandon(q) }()
 	return err
 }
 
