@@ -22,7 +22,8 @@
 //
 // A request that is refused is answered with an Error and status 400 (invalid), 403
 // (not permitted), 404 (no such process or path), 405 (other method), 409 (not
-// possible now or here) or 429 (too many requests of one user).
+// possible now or here) or 429 (too many requests of one user). After 429 the daemon
+// closes the connection; wait for the time in Retry-After before the next one.
 package api
 
 import (

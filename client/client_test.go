@@ -69,6 +69,41 @@ func TestUnusableSockets(t *testing.T) {
 	}
 }
 
+// TestRefusalBeforeTheEndOfAConnection: the daemon closes the connection of a client that makes too many
+// requests. The caller gets the reason, and the next call makes another connection.
+func TestRefusalBeforeTheEndOfAConnection(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := true
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !refuse {
+			_, _ = w.Write([]byte("{}"))
+			return
+		}
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write([]byte(`{"error": "wait a second"}`))
+	})}
+	go func() { _ = srv.Serve(l) }()
+	defer srv.Close()
+	c := client.New(path)
+	defer c.Close()
+	for range 2 {
+		_, err = c.Status(t.Context())
+		var refused *client.Error
+		if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || err.Error() != "wait a second" {
+			t.Errorf("got error %v, want the status 429 and its reason", err)
+		}
+	}
+	refuse = false
+	if _, err := c.Status(t.Context()); err != nil {
+		t.Errorf("the next call: got error %v", err)
+	}
+}
+
 func TestInvalidAnswersAreErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

@@ -98,7 +98,7 @@ func TestBuckets(t *testing.T) {
 }
 
 // TestRequestsAreLimited: a user that makes requests without end is slowed down and then
-// refused, and other users and root are not.
+// refused and disconnected, and other users and root are not.
 func TestRequestsAreLimited(t *testing.T) {
 	s := New(mute{}, Config{})
 	s.owner = 0
@@ -106,8 +106,8 @@ func TestRequestsAreLimited(t *testing.T) {
 		return &connection{peer: peer{local: true, uid: uid, account: uid}}
 	}
 	s.budgets.of[1000] = &bucket{tokens: -budgetRate + 1, at: time.Now().Add(time.Hour)} // and it does not fill
-	if a := s.answer(of(1000), request{op: opStatus}); a.status != 429 {
-		t.Errorf("over the limit: got %d", a.status)
+	if a := s.answer(of(1000), request{op: opStatus}); a.status != 429 || !a.close {
+		t.Errorf("over the limit: got %d, closed %v; want 429 and the end of the connection", a.status, a.close)
 	}
 	if a := s.answer(of(1001), request{op: opStatus}); a.status != 200 {
 		t.Errorf("another user: got %d", a.status)

@@ -29,7 +29,6 @@ func (s *Server) answer(c *connection, r request) (a reply) {
 	}
 	if err != nil {
 		a = errorReply(err)
-		a.close = a.status == http.StatusUnauthorized
 		if a.status == http.StatusInternalServerError {
 			s.log.Error("request failed", "request", r.op.String(), "error", err)
 		}

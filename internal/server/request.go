@@ -128,9 +128,12 @@ func jsonReply(status int, v any) reply {
 	return reply{status: status, body: append(body, '\n')}
 }
 
-// errorReply returns the refusal of a request.
+// errorReply returns the refusal of a request. A connection without the token is not kept, nor one
+// with too many requests: a refusal takes no tokens, but the next connection does.
 func errorReply(err error) reply {
-	return jsonReply(statusOf(err), api.Error{Message: err.Error()})
+	a := jsonReply(statusOf(err), api.Error{Message: err.Error()})
+	a.close = a.status == http.StatusUnauthorized || a.status == http.StatusTooManyRequests
+	return a
 }
 
 // write sends a reply.
