@@ -197,6 +197,26 @@ func TestReloadOnChange(t *testing.T) {
 	r.becomes("idle", "wfq")
 }
 
+// TestReloadOfAPolicyThatDoesNotAnswer: the file has no mistake, but the process of its external policy
+// does not run. The old configuration stays in force, and doctor shows why.
+func TestReloadOfAPolicyThatDoesNotAnswer(t *testing.T) {
+	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch}]\n")
+	r.write("policy: {name: external, socket: /nonexistent/socket}\nrules: [{match: {}, class: idle}]\n")
+	r.hangUp(refused)
+	if c := r.configCheck(); c.OK || !strings.Contains(c.Detail, "/nonexistent/socket") {
+		t.Errorf("doctor shows %+v, want that the policy cannot be reached", c)
+	}
+	if !r.is("batch", "giveway") {
+		t.Errorf("a file that was refused is in force: got %+v, %+v", r.d.Processes(), r.d.Policy())
+	}
+	r.write("policy: wfq\nrules: [{match: {}, class: idle}]\n")
+	r.hangUp(readAgain)
+	r.becomes("idle", "wfq")
+	if c := r.configCheck(); !c.OK {
+		t.Errorf("doctor shows %+v, want that the file is accepted", c)
+	}
+}
+
 // TestReloadKeepsWhatWasSet: a new rule changes the attributes that the owner has not set,
 // and no others.
 func TestReloadKeepsWhatWasSet(t *testing.T) {

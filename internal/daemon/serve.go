@@ -169,22 +169,20 @@ func (d *Daemon) followConfig(ctx context.Context, file, stamp string) {
 // readAgain applies a configuration that was read again, unless it was refused with an error.
 // The record has it as an order.
 func (d *Daemon) readAgain(file string, c config.Config, err error) {
-	d.noteConfig(file, err)
 	d.mu.Lock()
 	before := describeConfig(d.policy.Name, d.conf)
 	d.mu.Unlock()
 	after := describeConfig(c.Policy.Name, &c) // unless an order stays in force
-	switch {
-	case err != nil:
-		d.cfg.Log.Error("configuration is refused; the old one stays in force", "error", err)
-	default:
+	if err == nil {
 		if fields := d.cfg.File.NeedRestart(&c); len(fields) > 0 {
 			d.cfg.Log.Warn("configuration has changes that need a restart of the daemon", "fields", strings.Join(fields, ","), "file", file)
 		}
-		if err = d.applyConfig(c); err != nil {
-			d.cfg.Log.Error("policy of the configuration could not be applied", "file", file, "error", err)
-			break
-		}
+		err = d.applyConfig(c)
+	}
+	d.noteConfig(file, err)
+	if err != nil {
+		d.cfg.Log.Error("configuration is refused; the old one stays in force", "file", file, "error", err)
+	} else {
 		d.mu.Lock()
 		after = describeConfig(d.policy.Name, d.conf)
 		d.mu.Unlock()
