@@ -60,7 +60,12 @@ type keeper struct {
 	written map[string]written
 	bytes   map[orderOwner]int
 	limited int // bytes of all owners that have a limit
+	// full has the owners of which orders did not fit the last time, and an error said so.
+	full map[orderOwner]bool
 }
+
+// errNoRoom means that an order does not fit in its owner's share of the journal.
+var errNoRoom = errors.New("no more fit in its share")
 
 // written is a value as the journal has it. Of one that an earlier daemon wrote only the key is
 // known.
@@ -71,7 +76,7 @@ type written struct {
 
 // load notes which keys the journal has.
 func (k *keeper) load(j *journal.Store) {
-	k.written, k.bytes = make(map[string]written), make(map[orderOwner]int)
+	k.written, k.bytes, k.full = make(map[string]written), make(map[orderOwner]int), make(map[orderOwner]bool)
 	for _, prefix := range []string{keptProcesses, keptTrees, keptRuns, keptPolicies} {
 		for _, key := range j.Keys(prefix) {
 			k.written[key] = written{}
@@ -79,18 +84,41 @@ func (k *keeper) load(j *journal.Store) {
 	}
 }
 
-// replace makes the journal have these values and no others. It returns the first error.
-func (k *keeper) replace(j *journal.Store, all map[string]keptValue) (failed error) {
+// replace makes the journal have these values and no others. It returns the first error of writing, and
+// one for each owner whose share has become full.
+func (k *keeper) replace(j *journal.Store, all map[string]keptValue) error {
+	var failed, noRoom error
 	for _, key := range slices.Sorted(maps.Keys(k.written)) {
 		if _, ok := all[key]; ok {
 			continue
 		}
 		failed = cmp.Or(failed, k.remove(j, key))
 	}
+	full := make(map[orderOwner]bool)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		failed = cmp.Or(failed, k.put(j, key, all[key]))
+		err := k.put(j, key, all[key])
+		if !errors.Is(err, errNoRoom) {
+			failed = cmp.Or(failed, err)
+			continue
+		}
+		full[all[key].orderOwner] = true
+		noRoom = errors.Join(noRoom, k.once(all[key].orderOwner, err))
 	}
-	return failed
+	k.full = full
+	return errors.Join(failed, noRoom)
+}
+
+// once returns an error of put, unless it is errNoRoom again: orders that do not fit are tried every
+// second, and a user must not fill the log with them.
+func (k *keeper) once(of orderOwner, err error) error {
+	if !errors.Is(err, errNoRoom) {
+		return err
+	}
+	if k.full[of] {
+		return nil
+	}
+	k.full[of] = true
+	return err
 }
 
 // remove removes a key from the journal.
@@ -123,11 +151,12 @@ func (k *keeper) put(j *journal.Store, key string, v keptValue) error {
 		mine -= old.bytes
 	}
 	if !v.all && !orderShare.Allows(mine+n-1, others+n-1) {
-		err := fmt.Errorf("write %s to the journal: orders of one user have %d bytes there, and no more fit in its share", key, mine)
 		if _, ok := k.written[key]; ok {
-			err = errors.Join(err, k.remove(j, key))
+			if err := k.remove(j, key); err != nil {
+				return err
+			}
 		}
-		return err
+		return fmt.Errorf("write %s to the journal: orders of one user have %d bytes there, and %w", key, mine, errNoRoom)
 	}
 	if err := j.Put(key, json.RawMessage(text)); err != nil {
 		return err

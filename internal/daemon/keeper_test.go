@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"testing"
 
 	"github.com/giveway/giveway/internal/proc"
@@ -68,6 +71,71 @@ func TestOrderOfRootIsNotTheUsers(t *testing.T) {
 			t.Errorf("order of %+v: got owner %+v, want %+v", tt.by, got, tt.want)
 		}
 		d.keeping.Unlock()
+	}
+}
+
+// TestFullShareIsLoggedOnce: orders of alice do not fit in her share of the journal. The log says so once,
+// and again after they did fit. It says the same of bob on its own.
+func TestFullShareIsLoggedOnce(t *testing.T) {
+	share := orderShare
+	orderShare = server.Share{All: 64 << 10, Each: 1 << 10}
+	defer func() { orderShare = share }()
+	dir := journalDir(t)
+	s, log := newSlowProc(), &logBuffer{}
+	d := newTestDaemon(newFakeBackend(dir))
+	d.procs, d.cfg.Journal, d.cfg.Log = s, openJournal(dir), slog.New(slog.NewTextHandler(log, nil))
+	defer runDaemon(t, d)()
+	last := 0
+	give := func(uid uint32, n int) (all []*process) {
+		for range n {
+			last++
+			p := d.lockProcess(s.add(proc.Process{PID: 100_000 + last, Start: 1, UID: uid, GID: uid, Parent: 1}))
+			d.give(p, given("class=batch weight=3").Values)
+			d.mu.Unlock()
+			all = append(all, p)
+		}
+		return all
+	}
+	lines := func(when string, want int) {
+		t.Helper()
+		for range 5 {
+			d.keepAll()
+		}
+		if got := log.count("order could not be written"); got != want {
+			t.Errorf("%s: the log has %d lines, want %d:\n%s", when, got, want, log)
+		}
+	}
+	alices := give(alice, 40)
+	lines("orders of alice do not fit", 1)
+	if err := d.apply(order{Kind: orderSet, By: of(alice), Target: alices[39].info.ID(), Values: given("weight=4").Values}); err != nil {
+		t.Fatal(err)
+	}
+	lines("another order of alice does not fit", 1)
+	give(bob, 40)
+	lines("orders of bob do not fit", 2)
+	d.eachProcess(alices, func(p *process) { delete(d.processes, p.info.PID) })
+	lines("the processes of alice have exited", 2)
+	give(alice, 40)
+	lines("orders of alice do not fit again", 3)
+}
+
+// TestFullShareHidesNoWriteError: the journal cannot be written while the share of a user is full.
+func TestFullShareHidesNoWriteError(t *testing.T) {
+	j := openJournal(journalDir(t))
+	var k keeper
+	k.load(j)
+	large := keptTree{By: server.Caller{Pod: string(make([]byte, orderShare.Each))}}
+	all := map[string]keptValue{keptTrees + "1": {orderOwner{account: alice}, large}}
+	if err := k.replace(j, all); !errors.Is(err, errNoRoom) {
+		t.Errorf("got %v, want %v", err, errNoRoom)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all[keptTrees+"2"] = keptValue{orderOwner{account: bob}, large}
+	all[keptTrees+"3"] = keptValue{administrator, keptTree{}}
+	if err := k.replace(j, all); !errors.Is(err, errNoRoom) || !errors.Is(err, os.ErrClosed) {
+		t.Errorf("got %v, want that there is no room for bob and that nothing can be written", err)
 	}
 }
 

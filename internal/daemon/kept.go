@@ -93,7 +93,7 @@ func (d *Daemon) keepOrder(o order) {
 	if d.ending() {
 		return
 	}
-	d.logKept(d.kept.put(d.cfg.Journal, idKey(keptProcesses, o.Target), v))
+	d.logKept(d.kept.once(v.orderOwner, d.kept.put(d.cfg.Journal, idKey(keptProcesses, o.Target), v)))
 }
 
 // ownerOfKept returns whose share of the journal k, which is of p, counts to. What the administrator
