@@ -118,7 +118,9 @@ func (s *supervisor) tellAll(g *guardian.Guardian) error {
 			return nil
 		}
 		if err == nil {
-			err = next.send(g)
+			if err = next.send(g); s.dropUnsent(next, err) {
+				continue
+			}
 		}
 		if err != nil {
 			s.mu.Lock()
@@ -163,6 +165,17 @@ func (u *unsentQueue) send(g *guardian.Guardian) error {
 		return err
 	}
 	return g.Change(u.id, u.change)
+}
+
+// dropUnsent drops a queue that cannot be sent to any guardian, so that the others are sent. It is not
+// changed, for without a guardian that has it no queue is.
+func (s *supervisor) dropUnsent(u *unsentQueue, err error) bool {
+	if err == nil || errors.Is(err, guardian.ErrUnreachable) || u.change != (journal.Change{}) {
+		return false
+	}
+	s.log.Error("queue cannot be sent to the guardian, so it is not changed", "queue", u.id, "error", err)
+	s.forget(u.id)
+	return true
 }
 
 func copyFD(fd int) (int, error) {
@@ -249,6 +262,9 @@ func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
 		return err
 	}
 	state, err := json.Marshal(a.State)
+	if err == nil {
+		err = guardian.CheckAdopt(id, a) // also while none runs: the next one must get every queue
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {

@@ -50,6 +50,44 @@ func TestSupervisorStartsAGuardianLater(t *testing.T) {
 	}
 }
 
+// TestLargeStateKeepsNoGuardianOut: the state of a queue that is found while no guardian runs does not
+// fit in a message. The queue is refused, or dropped, and a guardian is started for the others.
+func TestLargeStateKeepsNoGuardianOut(t *testing.T) {
+	guardianPause = time.Millisecond
+	defer func() { guardianPause = time.Second }()
+	program := filepath.Join(t.TempDir(), "guardian")
+	s := newSupervisor([]string{program}, nil, slog.New(slog.DiscardHandler), func(string) {})
+	null := int(openNull(t).Fd())
+	large := adoption{Backend: "fake", State: make([]int, 40_000)}
+	if err := s.adopt(1, large, null); err == nil {
+		t.Error("a queue whose state is too large was adopted")
+	}
+	if err := s.adopt(2, adoption{Backend: "fake"}, null); err != nil {
+		t.Fatal(err)
+	}
+	own, err := copyFD(null)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.adopted[3] = adopted{large, own} // as if only the socket could tell that it is too large
+	s.mu.Unlock()
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec /usr/bin/env DAEMON_TEST=guardian "+os.Args[0]+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a guardian runs", func() bool { return s.check().OK })
+	for id, want := range map[sched.QueueID]error{1: errNotAdopted, 2: nil, 3: errNotAdopted} {
+		action := sched.Action{Queue: id, Verb: sched.SetSlice, Slice: sched.MinSlice}
+		if err := s.Begin(action); err != want {
+			t.Errorf("change queue %d: got %v, want %v", id, err, want)
+		}
+		_ = s.End(action, sched.Unsupported)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSupervisorReplacesAGuardian kills 50 guardians: each is replaced and gets the queues,
 // and no descriptor is leaked.
 func TestSupervisorReplacesAGuardian(t *testing.T) {

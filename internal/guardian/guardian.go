@@ -128,11 +128,25 @@ func (g *Guardian) Gone() <-chan struct{} { return g.gone }
 // Adopt sends the guardian a queue: the state in which it was found, and a copy
 // of its descriptor.
 func (g *Guardian) Adopt(id sched.QueueID, found any, fd int) error {
-	text, err := json.Marshal(found)
+	m, err := newAdopt(id, found)
 	if err != nil {
 		return err
 	}
-	return g.send(message{Adopt: text, Queue: id}, fd)
+	return g.send(m, fd)
+}
+
+// CheckAdopt says why no guardian can be sent a queue that was found in this state.
+func CheckAdopt(id sched.QueueID, found any) error {
+	m, err := newAdopt(id, found)
+	if err == nil {
+		_, err = m.encode()
+	}
+	return err
+}
+
+func newAdopt(id sched.QueueID, found any) (message, error) {
+	text, err := json.Marshal(found)
+	return message{Adopt: text, Queue: id}, err
 }
 
 // Share tells the guardian of the journal on disk and shares its lock, so that no other
@@ -182,13 +196,19 @@ func (g *Guardian) Kill() {
 	}
 }
 
-func (g *Guardian) send(m message, fds ...int) error {
+// encode returns a message as it is sent.
+func (m message) encode() ([]byte, error) {
 	text, err := json.Marshal(m)
+	if err == nil && len(text) > maxMessage {
+		err = fmt.Errorf("message to the guardian: %d bytes is more than %d", len(text), maxMessage)
+	}
+	return text, err
+}
+
+func (g *Guardian) send(m message, fds ...int) error {
+	text, err := m.encode()
 	if err != nil {
 		return err
-	}
-	if len(text) > maxMessage {
-		return fmt.Errorf("message to the guardian: %d bytes is more than %d", len(text), maxMessage)
 	}
 	var rights []byte
 	if len(fds) > 0 {
@@ -202,7 +222,10 @@ func (g *Guardian) send(m message, fds ...int) error {
 	for {
 		err := unix.Sendmsg(g.fd, text, rights, nil, unix.MSG_NOSIGNAL)
 		if !errors.Is(err, unix.EINTR) {
-			if err != nil {
+			switch {
+			case errors.Is(err, unix.EMSGSIZE): // more than the socket takes; others get through
+				err = fmt.Errorf("message to the guardian: %d bytes: %w", len(text), err)
+			case err != nil:
 				err = fmt.Errorf("message to the guardian: %w: %w", ErrUnreachable, err)
 			}
 			return err

@@ -265,6 +265,29 @@ func changedQueues(t *testing.T, n int) (*Guardian, []fileQueue) {
 	return g, queues
 }
 
+// TestLargeMessageIsNotTheGuardiansFault: a queue whose state does not fit in a message, or in the socket,
+// cannot be adopted, and the guardian is still reachable.
+func TestLargeMessageIsNotTheGuardiansFault(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ours)
+	defer theirs.Close()
+	if err := unix.SetsockoptInt(ours, unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
+		t.Fatal(err)
+	}
+	g := &Guardian{fd: ours}
+	for _, size := range []int{maxMessage, maxMessage / 2} {
+		if err := g.Adopt(1, make([]byte, size), int(theirs.Fd())); err == nil || errors.Is(err, ErrUnreachable) {
+			t.Errorf("a state of %d bytes: got %v, want an error of the message", size, err)
+		}
+	}
+	if err := g.Forget(1); err != nil {
+		t.Errorf("the next message: got %v", err)
+	}
+}
+
 // TestHangingCallDelaysNoOtherQueue: a call for the first queue does not return. The others
 // are restored meanwhile, and the first one as soon as its call returns.
 func TestHangingCallDelaysNoOtherQueue(t *testing.T) {
