@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -176,7 +177,11 @@ func (s *Server) Listen() (err error) {
 		if err := s.readTokens(); err != nil {
 			return err
 		}
-		l, err := net.Listen("tcp", s.cfg.TCP)
+		network := "tcp"
+		if a, err := netip.ParseAddrPort(s.cfg.TCP); err == nil && a.Addr().Is4() {
+			network = "tcp4" // otherwise 0.0.0.0 stands for all addresses of IPv6 as well
+		}
+		l, err := net.Listen(network, s.cfg.TCP)
 		if err != nil {
 			if errors.Is(err, syscall.EAFNOSUPPORT) {
 				err = fmt.Errorf("%w: the service has no network; docs/CONFIG.md says how to give it one", err)

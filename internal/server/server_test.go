@@ -467,6 +467,11 @@ func TestTCP(t *testing.T) {
 		t.Error("TCP without a token")
 	}
 	write(secret+"\n", 0o600)
+	all := newServer(newFake(), server.Config{TCP: "0.0.0.0:0", TokenFile: tokenFile})
+	serve(t, all)
+	if a := all.Addrs()[0].(*net.TCPAddr); a.IP.To4() == nil {
+		t.Errorf("0.0.0.0 listens on %v, want addresses of IPv4 alone", a)
+	}
 	s := newServer(newFake(), cfg)
 	serve(t, s)
 	for _, c := range []struct {
