@@ -312,6 +312,9 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, 
 	if !givesWay(q) {
 		return 0 // takes no turns
 	}
+	if !st.takesTurns && now >= st.readyAt.Add(shortRest) {
+		st.joined = false // see restedShortly
+	}
 	if used := q.Served - st.served; used > 0 {
 		st.unusedTurn = false
 		if st.sideBySide {

@@ -40,7 +40,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 		if !givesWay(&v.Queues[i]) {
 			continue
 		}
-		p.clocks[st.class-sched.Batch].join(&st.vtime, st.takesTurns && !st.sideBySide, 0)
+		p.clocks[st.class-sched.Batch].join(&st.vtime, (st.takesTurns || st.restedShortly(v.Now)) && !st.sideBySide, 0)
 		if p.takesPart(st) && st.class == s.rotationClass && (best < 0 || st.before(&states[best])) {
 			best = i
 		}
@@ -145,4 +145,10 @@ func judgeByUse(now sched.Time, states []queueState) {
 			st.load.use = meanTime{} // also if the verdict still holds
 		}
 	}
+}
+
+// restedShortly reports whether the queue took turns until a moment ago. It still counts as one that does
+// where others could gain from that moment: a process that waits after each step has no work then.
+func (st *queueState) restedShortly(now sched.Time) bool {
+	return st.joined && !st.unusedTurn && now < st.readyAt.Add(shortRest)
 }

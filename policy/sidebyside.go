@@ -231,7 +231,7 @@ func (p *giveway) limitShares(v *sched.View, states []queueState) {
 	heavy := false
 	for i := range states {
 		st := &states[i]
-		heavy = heavy || st.class == sched.Batch && st.takesTurns && !st.sideBySide && !st.overdrawn
+		heavy = heavy || st.class == sched.Batch && (st.takesTurns || st.restedShortly(v.Now)) && !st.sideBySide && !st.overdrawn
 	}
 	for i := range states {
 		st := &states[i]

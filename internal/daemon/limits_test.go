@@ -36,7 +36,9 @@ func newLimitedDaemon(t *testing.T, text string) (*Daemon, *fakeBackend, *slowPr
 // limit. Runs and hints are reduced to it, which giveway run and giveway ps show. Root is not
 // limited.
 func TestLimitsOfAUser(t *testing.T) {
-	d, b, s := newLimitedDaemon(t, "limits: [{match: {group: students}, class: batch, priority: 5}]")
+	d, b, s := newLimitedDaemon(t, "limits: [{match: {group: students}, class: batch, priority: 5}, {match: {user: root}, class: standard}]")
+	log := &logBuffer{}
+	d.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 	defer runDaemon(t, d)()
 	pid := family(t, b, s, alice, 10_000, 1)[0]
 	bobs := family(t, b, s, bob, 20_000, 1)[0]
@@ -74,7 +76,15 @@ func TestLimitsOfAUser(t *testing.T) {
 			check(t, "in the run", p, "class=idle priority=5 weight=4", attr.FromRun)
 		}
 	}
+	eventually(t, "the log says so", func() bool { return log.count("than the limits allow") == 3 }) // two of the hint
 	end()
+	// The processes of a container's root have no limits, so its runs are refused.
+	d.users.lookup = func(uint32) account { return account{"root", nil} }
+	inContainer := of(0)
+	inContainer.PID = family(t, b, s, 0, 40_000, 1)[0]
+	if _, _, err := d.BeginRun(inContainer, api.Run{Values: attr.Must("class=online")}); err == nil || !strings.Contains(err.Error(), "class online exceeds the limit of user root") {
+		t.Errorf("run by root of a container: got %v, want that it is refused", err)
+	}
 	if got, err = d.Change(ourselves, pid, given("class=online")); err != nil || got.Class() != "online" {
 		t.Errorf("by root: got %v, class %s", err, got.Class())
 	}

@@ -105,6 +105,7 @@ func (d *Daemon) newProcess(o origin) *process {
 	}
 	p.run = d.runOf(&p.info, p.lineage)
 	p.merge()
+	d.noteReduced(p)
 	d.publish(p)
 	return p
 }

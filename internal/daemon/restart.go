@@ -59,6 +59,9 @@ func (d *Daemon) takeOver() {
 			d.takeOverPolicy(strings.TrimPrefix(key, keptPolicies), k)
 		}
 	}
+	if !d.cfg.Journal.Get(keptPolicies, &keptPolicy{}) && d.conf.Policy.Name != "native" {
+		d.endRestore() // the policy was native by the file as well, and the file has another one now
+	}
 	d.journalOrder = d.keepOrder
 }
 

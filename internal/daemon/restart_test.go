@@ -249,6 +249,29 @@ func TestOrdersSurviveARestart(t *testing.T) {
 	}
 }
 
+// TestRestoreEndsWithAnotherPolicyInTheFile: the file has the policy native, so a restore leaves no policy
+// in the journal. The next daemon has a file with another policy, and runs apply again.
+func TestRestoreEndsWithAnotherPolicyInTheFile(t *testing.T) {
+	in := func(name string) func(*config.Config) { return func(c *config.Config) { c.Policy.Name = name } }
+	d, b, stop := nextDaemon(t, newFakeBackend(journalDir(t)), func() {}, in("native"))
+	p, _ := sleeper(t)
+	if _, _, err := d.BeginRun(server.Caller{PID: p.PID, All: true}, api.Run{Values: attr.Must("class=batch")}); err != nil {
+		t.Fatal(err)
+	}
+	b.mustOffer(t, p)
+	if err := d.Restore(ourselves); err != nil {
+		t.Fatal(err)
+	}
+	for _, next := range []struct{ policy, want string }{{"native", "standard"}, {"giveway", "batch"}} {
+		d, b, stop = nextDaemon(t, b, stop, in(next.policy))
+		b.mustOffer(t, p)
+		if got := classOf(d, p.PID); got != next.want {
+			t.Errorf("with %s in the file: got class %s, want %s", next.policy, got, next.want)
+		}
+	}
+	stop()
+}
+
 // TestOrdersSurviveAKill: the process is paused again although the daemon and its guardian
 // could not do anything at the end.
 func TestOrdersSurviveAKill(t *testing.T) {

@@ -151,6 +151,7 @@ func (d *Daemon) beginRun(o *order) error {
 		if d.runOf(&p.info, p.lineage) == run {
 			p.run = run // a run begins again after a restart of the daemon, which does not end a restore
 			d.announceChange(p)
+			d.noteReduced(p)
 		}
 	})
 	return nil

@@ -77,9 +77,14 @@ func TestHeavyJobsBesideLightOnes(t *testing.T) {
 			{"weights 4 and 2", resting(350*us, 4*ms), 4, 1, 0.28, 0.4},
 			{"weights 1 and 2", resting(350*us, 4*ms), 1, 1, 0.55, 0.2},
 			{"weights 1 and 2, it fills the device", resting(20*ms, 50*us), 1, 1, 0.55, 0.25},
+			{"weights 1 and 2, the heavy one waits after each step", resting(20*ms, 50*us), 1, 0, 0.52, 0.25},
 			{"equal weights", resting(20*ms, 50*us), 0, 4, 0.1, 0.18},
 		} {
 			clients := with(c.other, heavies(c.heavy)...)
+			if c.heavy == 0 {
+				clients = append(clients, resting(120*ms, 100*us))
+				clients[1].Kernels[0] = sim.Kernels{Count: 120, Time: sim.Around(ms, 0.05)}
+			}
 			clients[0].Attr.Weight = c.weight
 			for i := 1; i < len(clients) && c.weight > 0; i++ {
 				clients[i].Attr.Weight = 2
@@ -90,7 +95,8 @@ func TestHeavyJobsBesideLightOnes(t *testing.T) {
 			cfg.Devices[0].Model, cfg.Warmup, cfg.Length = m, time.Second, 20*time.Second
 			r := sim.New(cfg).Run()
 			part := func(i int) float64 {
-				return r.Clients[i].Rate * (clients[i].Kernels[0].Time.Mean + clients[i].Before.Mean).Seconds()
+				k := clients[i].Kernels[0]
+				return r.Clients[i].Rate * (time.Duration(k.Count)*k.Time.Mean + clients[i].Before.Mean).Seconds()
 			}
 			least := part(1)
 			for i := 2; i < len(clients); i++ {
