@@ -59,7 +59,7 @@ type giveway struct {
 	// Online work on a device without slices: see updateBusy.
 	batchAt     sched.Time // when a batch or class-idle queue last had work
 	serving     bool       // online work was ready at the last plan
-	servedAt    sched.Time // when it last was, or the last plan at which it was
+	servedAt    sched.Time // the last plan at which it was, or had been since the plan before
 	lingerUntil sched.Time // batch queues stay stopped until then, in case online work continues
 	stopCost    stopCost
 

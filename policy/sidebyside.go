@@ -150,12 +150,10 @@ func timeAlone(queues []sched.Queue) time.Duration {
 // new, so their visits are looked at often. So are those of online queues while turns change, to
 // find out when their requests come: see turnOver.
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
-	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch && !sum.longCommands
-	if s.weighted && s.lightByCounter > 0 && (s.lightQueues == sum.inRotation || v.Devices[0].Serial) {
-		s.mayShare = false
-	}
-	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
 	dev := &v.Devices[0]
+	unlimited := s.weighted && s.lightByCounter > 0 && (s.lightQueues == sum.inRotation || dev.Serial) // limitShares could not keep to weights
+	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch && !sum.longCommands && !unlimited
+	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
 	was, sharing := s.sharing, s.mayShare && (!sum.onlineWaits() || !turns)
 	s.sharing = sharing
 	for i := 0; i < len(states) && (sharing || was); i++ {

@@ -41,8 +41,8 @@ func (d *Daemon) apply(o order) error {
 	if o.By.All {
 		o.Values = o.Values.Unlimited()
 	}
-	// A run beyond its limits has as much as those of its processes allow. Processes of root, which has
-	// none, may be of a caller that is not root outside its container.
+	// A run beyond the limits has as much as the limits of its processes allow. Processes of uid 0 have no
+	// limits, so a run by root of a container, which is not root here, is refused as other orders are.
 	reduced := o.Kind == orderRun && (o.By.UID != 0 || o.By.Pod != "")
 	if !reduced && o.Kind != orderRunEnd {
 		if err := d.checkLimits(o.By, o.Values); err != nil {

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -88,7 +86,7 @@ func Serve(ctx context.Context, o Options) error {
 		}
 	}
 	if err := s.Listen(); err != nil {
-		return listenError(socket, err)
+		return err
 	}
 	if d.cfg.Journal, err = journal.Open(journal.Path(socket), journal.LockTime, o.Log); err != nil {
 		return err
@@ -115,19 +113,6 @@ func Serve(ctx context.Context, o Options) error {
 	stop(nil)
 	ended.Wait()
 	return errors.Join(err, serving)
-}
-
-// listenError says what to do about an error of listening. The server opens files by the
-// descriptor of their folder, which tells a user nothing, so the socket is named instead.
-func listenError(socket string, err error) error {
-	var file *fs.PathError
-	switch {
-	case errors.As(err, &file) && filepath.Base(file.Path) == filepath.Base(socket)+".lock":
-		return fmt.Errorf("listen on %s: make %s.lock: %w; name a socket in a folder of your own with --socket, or run the daemon as root", socket, socket, file.Err)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w; stop the program that uses it, or set tcp in the configuration to another port", err)
-	}
-	return err
 }
 
 // registry returns the registry of containers, which is in use only where an agent can reach

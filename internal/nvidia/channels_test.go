@@ -76,6 +76,24 @@ func TestStopOfNoChannelsIsRefused(t *testing.T) {
 	}
 }
 
+// adopt returns a queue as the guardian has it.
+func (m made) adopt(t *testing.T, b *Backend, q *fakeQueue) hal.Queue {
+	t.Helper()
+	state, err := json.Marshal(q.offer.Handoff.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Dup(m.file.Fd())
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted, err := b.Adopt(state, fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return adopted
+}
+
 // TestGuardianStartsAGroupWithAFreedChannel: a channel of a stopped group is freed before the
 // guardian undoes the stop. All others are enabled.
 func TestGuardianStartsAGroupWithAFreedChannel(t *testing.T) {
@@ -93,19 +111,7 @@ func TestGuardianStartsAGroupWithAFreedChannel(t *testing.T) {
 				t.Fatal(err)
 			}
 			made.freeChannel(t)
-			state, err := json.Marshal(q.offer.Handoff.State)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fd, err := syscall.Dup(made.file.Fd())
-			if err != nil {
-				t.Fatal(err)
-			}
-			adopted, err := b.Adopt(state, fd)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := undo(adopted); err != nil {
+			if err := undo(made.adopt(t, b, q)); err != nil {
 				t.Error(err)
 			}
 			for _, c := range made.Compute.Channels[:7] {

@@ -1,7 +1,6 @@
 package nvidia
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -326,19 +325,7 @@ func TestDriverThatRefusesForEver(t *testing.T) {
 			if got := hal.Abilities(attach()); got != tt.want {
 				t.Fatalf("abilities: got %v, want %v", got, tt.want)
 			}
-			state, err := json.Marshal(h.open()[0].offer.Handoff.State)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fd, err := syscall.Dup(made.file.Fd())
-			if err != nil {
-				t.Fatal(err)
-			}
-			adopted, err := b.Adopt(state, fd)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := adopted.Close(); err != nil {
+			if err := made.adopt(t, b, h.open()[0]).Close(); err != nil {
 				t.Errorf("restore by the guardian: %v", err)
 			}
 			b.arrived(made.group(t, 7), now)

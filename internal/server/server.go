@@ -183,8 +183,11 @@ func (s *Server) Listen() (err error) {
 		}
 		l, err := net.Listen(network, s.cfg.TCP)
 		if err != nil {
-			if errors.Is(err, syscall.EAFNOSUPPORT) {
+			switch {
+			case errors.Is(err, syscall.EAFNOSUPPORT):
 				err = fmt.Errorf("%w: the service has no network; docs/CONFIG.md says how to give it one", err)
+			case errors.Is(err, syscall.EADDRINUSE):
+				err = fmt.Errorf("%w; stop the program that uses it, or set tcp in the configuration to another port", err)
 			}
 			return fmt.Errorf("listen on TCP: %w", err)
 		}

@@ -59,6 +59,9 @@ func listenUnix(path string, umask int, locked bool) (*net.UnixListener, *socket
 	if locked {
 		if p.lock, err = lockFile(at + ".lock"); err != nil {
 			folder.Close()
+			if errors.As(err, new(*os.PathError)) { // of a path by the folder's descriptor, which tells a user nothing
+				err = fmt.Errorf("make %s.lock: %w; name a socket in a folder of your own with --socket, or run the daemon as root", path, errors.Unwrap(err))
+			}
 			return nil, nil, err
 		}
 	}
