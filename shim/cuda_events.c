@@ -20,15 +20,20 @@ static gw_lock_t lock;
 static struct recording {
   void *event, *ctx, *stream;
   uint64_t ticket;
+  uint32_t pending; /* the wait of late entry that was pending when the event was recorded; 0: none */
 } recordings[RECORDINGS];
 
 static struct recording *entry_of(void *event) {
   return &recordings[((uint64_t)(uintptr_t)event * 0x9e3779b97f4a7c15ull) >> 55];
 }
 
+static uint32_t pending_wait(void) { return __atomic_load_n(&gw_late_pending.armed, __ATOMIC_ACQUIRE); }
+
+/* To be called after the driver's call: a wait that becomes pending later is not ahead of the event. */
 static void remember(void *event, void *ctx, void *stream, uint64_t ticket) {
+  uint32_t pending = pending_wait();
   gw_lock(&lock);
-  *entry_of(event) = (struct recording){event, ctx, stream, ticket};
+  *entry_of(event) = (struct recording){event, ctx, stream, ticket, pending};
   gw_unlock(&lock);
 }
 
@@ -151,12 +156,17 @@ STREAM_IS_DONE(cuStreamSynchronize_ptsz, PER_THREAD, gw_waited())
 STREAM_IS_DONE(cuStreamQuery, LEGACY, )
 STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD, )
 
+/* Whether the event may be behind the pending wait. That all commands of its own stream are done does not
+ * tell: the stream may wait for an event of another one, or for the default stream. */
+static bool is_behind_wait(const struct recording *p) { return p->pending && p->pending == pending_wait(); }
+
 #define EVENT_IS_DONE(symbol, end)                                                               \
   EXPORTED int symbol(void *event) {                                                             \
     struct recording p = find_recording(event);                                                  \
-    /* If it is known to be reached, it is not behind a pending wait. Allocators ask for old     \
-     * events all the time. */                                                                   \
-    if (gw_known_done(&cuda_runtime, p.ctx, p.stream, p.ticket)) cuda_unpark();                  \
+    /* An event that is known to be reached releases nothing: allocators ask for old events all  \
+     * the time. */                                                                              \
+    bool known = gw_known_done(&cuda_runtime, p.ctx, p.stream, p.ticket) && !is_behind_wait(&p); \
+    if (known) cuda_unpark();                                                                    \
     else will_wait();                                                                            \
     CALL(symbol, (void *), (event));                                                             \
     if (result != CUDA_SUCCESS) return result;                                                   \

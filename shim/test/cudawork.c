@@ -401,6 +401,35 @@ static void requests(int n, long gap_ns) {
   MUST(cu.cuStreamDestroy(t));
 }
 
+/* Waits for a request by an event of another stream, all of whose own commands were done before: by a
+ * stream that waits for an event, by the default stream, and by a stream that the default stream blocks. */
+static void joined(int n) {
+  void *s, *t, *blocking, *e, *last;
+  ptr p = word(), q = word();
+  uint64_t want = 0;
+  MUST(create(&s, 1));
+  MUST(create(&t, 1));
+  MUST(create(&blocking, 0));
+  MUST(cu.cuEventCreate(&e, 2));
+  MUST(cu.cuEventCreate(&last, 2));
+  for (int i = 0; i < n; i++) {
+    void *from = i % 3 == 0 ? s : i % 3 == 1 ? blocking : NULL, *to = i % 3 == 0 ? t : i % 3 == 1 ? NULL : blocking;
+    if (per_thread && i % 3) from = s, to = t;
+    MUST(put(q, 1, to));
+    MUST(cu.cuStreamSynchronize(to));
+    for (int k = 0; k < 4; k++) {
+      MUST(put(p, (uint64_t)k, from));
+      want = want * 10 + (uint64_t)k;
+    }
+    if (from == s) follow(to, from, e);
+    MUST(cu.cuEventRecord(last, to));
+    if (i % 2) MUST(cu.cuEventSynchronize(last));
+    else while (cu.cuEventQuery(last) != 0) usleep(100);
+    expect("joined", *(uint64_t *)p, want);
+    MUST(cu.cuCtxSynchronize());
+  }
+}
+
 /* Alike requests, as many as it takes. */
 static void alike(int n, long gap_ns) {
   void *s;
@@ -808,6 +837,7 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "requests") == 0) requests(n, argc > 4 ? atol(argv[4]) : 0);
   else if (strcmp(what, "alike") == 0) alike(n, argc > 4 ? atol(argv[4]) : 0);
   else if (strcmp(what, "copied") == 0) copied(n, argc > 4 ? atol(argv[4]) : 0);
+  else if (strcmp(what, "joined") == 0) joined(n);
   else if (strcmp(what, "busy") == 0) busy_beside(n);
   else if (strcmp(what, "pinned") == 0) pinned(n);
   else if (strcmp(what, "realtime") == 0) realtime();
