@@ -215,6 +215,8 @@ static struct gw_hook *hook_for(const char *name, int version, bool per_thread) 
     /* The per-thread form if there is one, then the newest. */
     if (!b || m->per_thread > b->per_thread || (m->per_thread == b->per_thread && m->since > b->since)) best = i;
   }
+  /* The driver knows this function by a second name too, since an earlier version. */
+  if (best < 0 && version >= 11040 && strcmp(name, "cuGraphInstantiateWithFlags") == 0) best = HOOK_cuGraphInstantiateWithFlags;
   return best < 0 ? NULL : &cuda_hooks[best];
 }
 

@@ -84,6 +84,7 @@ func testLatePrograms(t *testing.T, dir string) {
 		{[]string{"requests", "100", "50000"}, 50},
 		{[]string{"requests", "40", "0"}, 20},
 		{[]string{"joined", "30"}, 20},
+		{[]string{"others"}, 2},
 		{[]string{"crowd", "4"}, 3},
 		{[]string{"capture", "10"}, 0},
 		{[]string{"contexts", "5"}, 5},

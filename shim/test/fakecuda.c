@@ -879,7 +879,8 @@ static const struct name_row meanings[] = {
     ONE("cuEventDestroy", cuEventDestroy_v2, 4000),
     ONE("cuEventQuery", cuEventQuery, 2000),
     ONE("cuEventSynchronize", cuEventSynchronize, 2000),
-    ONE("cuGraphInstantiate", cuGraphInstantiateWithFlags, 11040),
+    ONE("cuGraphInstantiate", cuGraphInstantiateWithFlags, 12000),
+    ONE("cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags, 11040), /* as the real one: under both names */
     ONE("cuGetProcAddress", cuGetProcAddress, 11030),
     ONE("cuGetProcAddress", cuGetProcAddress_v2, 12000),
 };
