@@ -377,7 +377,18 @@ WAITS(cuMemAllocPitch_v2, (address *, size_t *, size_t, size_t, unsigned),
 WAITS(cuMemAllocManaged, (address *, size_t, unsigned), (address *a, size_t n, unsigned flags), (a, n, flags))
 WAITS_2(cuMemAllocHost_v2, void **, size_t)
 WAITS(cuMemHostAlloc, (void **, size_t, unsigned), (void **a, size_t n, unsigned flags), (a, n, flags))
+/* The same for arrays, and in parts. */
+WAITS_2(cuArrayCreate_v2, void **, const void *)
+WAITS_2(cuArray3DCreate_v2, void **, const void *)
+WAITS(cuMipmappedArrayCreate, (void **, const void *, unsigned), (void **array, const void *desc, unsigned levels),
+      (array, desc, levels))
+WAITS(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), (uint64_t *memory, size_t n, const void *properties, uint64_t flags),
+      (memory, n, properties, flags))
+WAITS(cuMemMap, (address, size_t, size_t, uint64_t, uint64_t), (address a, size_t n, size_t offset, uint64_t memory, uint64_t flags),
+      (a, n, offset, memory, flags))
+WAITS(cuMemSetAccess, (address, size_t, const void *, size_t), (address a, size_t n, const void *list, size_t count), (a, n, list, count))
 WAITS_2(cuMemUnmap, address, size_t)
+WAITS_1(cuMemRelease, uint64_t)
 WAITS_1(cuMemFree_v2, address)
 WAITS_1(cuMemFreeHost, void *)
 WAITS(cuMemHostRegister_v2, (void *, size_t, unsigned), (void *a, size_t n, unsigned flags), (a, n, flags))
@@ -399,6 +410,11 @@ WAITS_1(cuModuleUnload, void *)
 WAITS(cuLibraryLoadData, LIBRARY_TYPES, LIBRARY_PARAMS, (lib, from, jit, jits, n, option, options, m))
 WAITS(cuLibraryLoadFromFile, LIBRARY_TYPES, LIBRARY_PARAMS, (lib, from, jit, jits, n, option, options, m))
 WAITS_2(cuLibraryGetModule, void **, void *)
+#define LIBRARY_VARIABLE(symbol)                              \
+  WAITS(symbol, (address *, size_t *, void *, const char *),   \
+        (address *a, size_t *n, void *lib, const char *name), (a, n, lib, name))
+LIBRARY_VARIABLE(cuLibraryGetGlobal)
+LIBRARY_VARIABLE(cuLibraryGetManaged)
 /* The runtime library asks for the function of a kernel ahead of many launches. Only the first
  * time may the kernel have to be loaded. */
 static bool is_new_kernel(const void *kernel) {
@@ -425,7 +441,10 @@ INSTANTIATE(cuGraphInstantiate)
 INSTANTIATE(cuGraphInstantiate_v2)
 WAITS(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long),
       (void **exec, void *graph, unsigned long long flags), (exec, graph, flags))
+WAITS(cuGraphInstantiateWithParams, (void **, void *, void *), (void **exec, void *graph, void *params), (exec, graph, params))
+WAITS(cuGraphInstantiateWithParams_ptsz, (void **, void *, void *), (void **exec, void *graph, void *params), (exec, graph, params))
 WAITS_1(cuGraphExecDestroy, void *)
+WAITS_1(cuDeviceGraphMemTrim, int)
 WAITS_2(cuCtxSetLimit, int, size_t)
 
 /* Not a wait, but it says whether the events were reached. */

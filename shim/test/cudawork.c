@@ -540,6 +540,18 @@ static void other_calls(void) {
   } calls[] = {
       {"cuGraphInstantiateWithFlags", "cuGraphInstantiate", 12000},
       {"cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", 11040},
+      {"cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams", 12000},
+      {"cuGraphInstantiateWithParams_ptsz", "cuGraphInstantiateWithParams", 12000},
+      {"cuDeviceGraphMemTrim", "cuDeviceGraphMemTrim", 11040},
+      {"cuArrayCreate_v2", "cuArrayCreate", 3020},
+      {"cuArray3DCreate_v2", "cuArray3DCreate", 3020},
+      {"cuMipmappedArrayCreate", "cuMipmappedArrayCreate", 5000},
+      {"cuMemCreate", "cuMemCreate", 10020},
+      {"cuMemMap", "cuMemMap", 10020},
+      {"cuMemSetAccess", "cuMemSetAccess", 10020},
+      {"cuMemRelease", "cuMemRelease", 10020},
+      {"cuLibraryGetGlobal", "cuLibraryGetGlobal", 12000},
+      {"cuLibraryGetManaged", "cuLibraryGetManaged", 12000},
   };
   static uint64_t at[64];
   void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *s;

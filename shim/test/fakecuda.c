@@ -769,6 +769,21 @@ int cuGraphInstantiateWithFlags(CUgraph *exec, CUgraph graph, unsigned long long
   return *exec = graph, (int)flags;
 }
 
+/* Calls that do nothing here, and may wait for all work in the real driver. */
+#define NOTHING(name) int name(void) { return OK; }
+NOTHING(cuGraphInstantiateWithParams)
+NOTHING(cuGraphInstantiateWithParams_ptsz)
+NOTHING(cuDeviceGraphMemTrim)
+NOTHING(cuArrayCreate_v2)
+NOTHING(cuArray3DCreate_v2)
+NOTHING(cuMipmappedArrayCreate)
+NOTHING(cuMemCreate)
+NOTHING(cuMemMap)
+NOTHING(cuMemSetAccess)
+NOTHING(cuMemRelease)
+NOTHING(cuLibraryGetGlobal)
+NOTHING(cuLibraryGetManaged)
+
 /* Sharing with other processes, which there are none of here. */
 struct ipc_handle {
   char bytes[64];
@@ -881,6 +896,17 @@ static const struct name_row meanings[] = {
     ONE("cuEventSynchronize", cuEventSynchronize, 2000),
     ONE("cuGraphInstantiate", cuGraphInstantiateWithFlags, 12000),
     ONE("cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags, 11040), /* as the real one: under both names */
+    PAIR("cuGraphInstantiateWithParams", cuGraphInstantiateWithParams, 12000, _ptsz),
+    ONE("cuDeviceGraphMemTrim", cuDeviceGraphMemTrim, 11040),
+    ONE("cuArrayCreate", cuArrayCreate_v2, 3020),
+    ONE("cuArray3DCreate", cuArray3DCreate_v2, 3020),
+    ONE("cuMipmappedArrayCreate", cuMipmappedArrayCreate, 5000),
+    ONE("cuMemCreate", cuMemCreate, 10020),
+    ONE("cuMemMap", cuMemMap, 10020),
+    ONE("cuMemSetAccess", cuMemSetAccess, 10020),
+    ONE("cuMemRelease", cuMemRelease, 10020),
+    ONE("cuLibraryGetGlobal", cuLibraryGetGlobal, 12000),
+    ONE("cuLibraryGetManaged", cuLibraryGetManaged, 12000),
     ONE("cuGetProcAddress", cuGetProcAddress, 11030),
     ONE("cuGetProcAddress", cuGetProcAddress_v2, 12000),
 };
