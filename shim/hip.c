@@ -94,6 +94,13 @@ int gw_hip_own(int r) {
   HOOK(hipHostFree)                                                                                          \
   HOOK(hipFreeHost)                                                                                          \
   HOOK(hipFreeArray)                                                                                         \
+  HOOK(hipFreeAsync)                                                                                         \
+  HOOK(hipArrayDestroy)                                                                                      \
+  HOOK(hipFreeMipmappedArray)                                                                                \
+  HOOK(hipMipmappedArrayDestroy)                                                                             \
+  HOOK(hipIpcCloseMemHandle)                                                                                 \
+  HOOK(hipMemMap)                                                                                            \
+  HOOK(hipMemUnmap)                                                                                          \
   HOOK(hipHostUnregister)                                                                                    \
   HOOK(hipModuleUnload)                                                                                      \
   HOOK(hipMemPoolDestroy)                                                                                    \
@@ -425,6 +432,13 @@ MAY_WAIT(hipFree, (void *p), (p))
 MAY_WAIT(hipHostFree, (void *p), (p))
 MAY_WAIT(hipFreeHost, (void *p), (p))
 MAY_WAIT(hipFreeArray, (void *array), (array))
+MAY_WAIT(hipFreeAsync, (void *p, void *s), (p, s)) /* of memory that belongs to no pool it waits for all streams */
+MAY_WAIT(hipArrayDestroy, (void *array), (array))
+MAY_WAIT(hipFreeMipmappedArray, (void *array), (array))
+MAY_WAIT(hipMipmappedArrayDestroy, (void *array), (array))
+MAY_WAIT(hipIpcCloseMemHandle, (void *p), (p))
+MAY_WAIT(hipMemMap, (void *at, size_t n, size_t offset, void *memory, unsigned long long flags), (at, n, offset, memory, flags))
+MAY_WAIT(hipMemUnmap, (void *at, size_t n), (at, n))
 MAY_WAIT(hipHostUnregister, (void *p), (p))
 MAY_WAIT(hipModuleUnload, (void *module), (module))
 MAY_WAIT(hipMemPoolDestroy, (void *pool), (pool))

@@ -148,6 +148,7 @@ func testHIPLate(t *testing.T, dir string) {
 		late     uint64 // at least so many requests enter late
 	}{
 		{"requests", "100", 100*8 + 20, 80},
+		{"frees", "40", 40 * 8, 30},
 		{"order", "40", 40*2 + 5 + 5*2, 0},
 		{"steps", "100", 100, 0},
 		{"threads", "60", 121, 0},

@@ -294,6 +294,34 @@ int hipDeviceSynchronize(void) {
   return r;
 }
 
+/* Calls that free or map memory, which wait in ROCm (SyncAllStreams and awaitCompletion in its clr). Counts
+ * those that wait for a stream on which a wait has not been released. */
+static int blocked_frees;
+static int wait_for_all(void) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < STREAMS; i++) {
+    struct stream *s = &streams[i];
+    for (uint64_t k = s->done; k < s->given; k++) {
+      const struct op *op = s->ops[k % OPS];
+      blocked_frees += op->run == run_wait && __atomic_load_n((uint32_t *)op->to, __ATOMIC_SEQ_CST) < op->value;
+    }
+    drain(s);
+  }
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipFree(void *p) { return p ? wait_for_all() : OK; }
+int hipFreeAsync(void *p, void *s) { return p && !s ? wait_for_all() : INVALID; }
+int hipArrayDestroy(void *array) { return array ? wait_for_all() : INVALID; }
+int hipFreeMipmappedArray(void *array) { return array ? wait_for_all() : INVALID; }
+int hipMipmappedArrayDestroy(void *array) { return array ? wait_for_all() : INVALID; }
+int hipIpcCloseMemHandle(void *p) { return p ? wait_for_all() : INVALID; }
+int hipMemMap(void *at, size_t n, size_t offset, void *memory, unsigned long long flags) {
+  return at && n && !offset && memory && !flags ? wait_for_all() : INVALID;
+}
+int hipMemUnmap(void *at, size_t n) { return at && n ? wait_for_all() : INVALID; }
+int fakehip_blocked_frees(void) { return blocked_frees; } /* not part of HIP */
+
 int hipEventCreateWithFlags(void **e, unsigned flags) {
   (void)flags;
   *e = calloc(1, sizeof(struct event));

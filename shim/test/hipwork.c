@@ -10,6 +10,7 @@
  *     hipwork again N      an event of a busy stream, recorded again in another stream
  *     hipwork steps N      kernels in order, with a line for each
  *     hipwork requests N   requests whose end the program learns in five ways
+ *     hipwork frees N      requests that end with a call that frees or maps memory
  *     hipwork destroyed N  destroys a stream while its kernel runs
  *     hipwork ended N      threads that end without a wait
  *     hipwork unseen N     captures that the shim does not see, beside requests and on their stream
@@ -49,6 +50,15 @@ typedef struct {
   F(int, hipEventRecordWithFlags, (void *, void *, unsigned))                                                \
   F(int, hipEventSynchronize, (void *))                                                                      \
   F(int, hipEventQuery, (void *))                                                                            \
+  F(int, hipFree, (void *))                                                                                  \
+  F(int, hipFreeAsync, (void *, void *))                                                                     \
+  F(int, hipArrayDestroy, (void *))                                                                          \
+  F(int, hipFreeMipmappedArray, (void *))                                                                    \
+  F(int, hipMipmappedArrayDestroy, (void *))                                                                 \
+  F(int, hipIpcCloseMemHandle, (void *))                                                                     \
+  F(int, hipMemMap, (void *, size_t, size_t, void *, unsigned long long))                                    \
+  F(int, hipMemUnmap, (void *, size_t))                                                                      \
+  F(int, fakehip_blocked_frees, (void))                                                                      \
   F(int, hipStreamBeginCapture, (void *, int))                                                               \
   F(int, hipStreamEndCapture, (void *, void **))                                                             \
   F(int, hipGraphInstantiate, (void **, void *, void *, char *, size_t))                                     \
@@ -334,6 +344,32 @@ static int requests(uint64_t n) {
   return finish("requests", x, want);
 }
 
+static int frees(uint64_t n) {
+  void *s, *p = &y;
+  uint64_t want = 0;
+  MUST(hipStreamCreate(&s));
+  for (uint64_t k = 0; k < n; k++) {
+    for (uint64_t i = 0; i < 8; i++) {
+      launch(x_step, k + i, s);
+      want = want * 3 + k + i;
+    }
+    switch (k % 8) {
+    case 0: MUST(hipFree(p)); break;
+    case 1: MUST(hipFreeAsync(p, NULL)); break;
+    case 2: MUST(hipArrayDestroy(p)); break;
+    case 3: MUST(hipFreeMipmappedArray(p)); break;
+    case 4: MUST(hipMipmappedArrayDestroy(p)); break;
+    case 5: MUST(hipIpcCloseMemHandle(p)); break;
+    case 6: MUST(hipMemMap(p, 8, 0, p, 0)); break;
+    case 7: MUST(hipMemUnmap(p, 8)); break;
+    }
+    if (fakehip_blocked_frees()) return printf("wrong frees: call %llu waited for a request that had not entered\n", (unsigned long long)k % 8), 1;
+    if (x != want) return finish("frees", x, want);
+    MUST(hipDeviceSynchronize());
+  }
+  return finish("frees", x, want);
+}
+
 /* The first request must not invalidate the capture of another stream, although the shim prepares
  * late entry meanwhile. The later ones begin with a kernel that goes into a graph. */
 static int unseen(uint64_t n) {
@@ -418,11 +454,11 @@ int main(int argc, char **argv) {
     int (*run)(uint64_t);
   } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
                {"later", later}, {"again", again},     {"steps", steps},
-               {"requests", requests}, {"destroyed", destroyed}, {"ended", ended}, {"unseen", unseen}, {"classes", classes}};
+               {"requests", requests}, {"frees", frees}, {"destroyed", destroyed}, {"ended", ended}, {"unseen", unseen}, {"classes", classes}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|destroyed|ended|unseen|classes N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|frees|destroyed|ended|unseen|classes N\n"), 2;
 }
