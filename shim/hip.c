@@ -107,6 +107,15 @@ int gw_hip_own(int r) {
   HOOK(hipMemPoolTrimTo)                                                                                     \
   HOOK(hipEventElapsedTime)                                                                                  \
   HOOK(hipIpcGetEventHandle)                                                                                 \
+  HOOK(hipIpcOpenEventHandle)                                                                                \
+  HOOK(hipIpcGetMemHandle)                                                                                   \
+  HOOK(hipIpcOpenMemHandle)                                                                                  \
+  HOOK(hipMemExportToShareableHandle)                                                                        \
+  HOOK(hipMemImportFromShareableHandle)                                                                      \
+  HOOK(hipMemPoolExportToShareableHandle)                                                                    \
+  HOOK(hipMemPoolImportFromShareableHandle)                                                                  \
+  HOOK(hipMemPoolExportPointer)                                                                              \
+  HOOK(hipMemPoolImportPointer)                                                                              \
   HOOK(hipStreamWaitEvent)                                                                                   \
   HOOK(hipStreamWaitEvent_spt)                                                                               \
   HOOK(hipStreamWaitValue32)                                                                                 \
@@ -447,8 +456,21 @@ MAY_WAIT(hipMemPoolTrimTo, (void *pool, size_t n), (pool, n))
 MAY_WAIT(hipStreamWriteValue32, (void *s, void *at, uint32_t value, uint32_t flags), (s, at, value, flags))
 MAY_WAIT(hipStreamWriteValue64, (void *s, void *at, uint64_t value, uint32_t flags), (s, at, value, flags))
 MAY_WAIT(hipSignalExternalSemaphoresAsync, (const void *list, const void *params, uint32_t n, void *s), (list, params, n, s))
-/* Other processes wait for the event, by calls that are not seen here. */
-AROUND(hipIpcGetEventHandle, (void *handle, void *event), (handle, event), gw_late_disable(), )
+/* Other processes wait for the event, or for what kernels write to the memory, by calls that are not seen here. */
+#define SHARES(name, parameters, arguments) AROUND(name, parameters, arguments, gw_late_disable(), )
+struct ipc_handle { /* hipIpcEventHandle_t, hipIpcMemHandle_t */
+  char reserved[64];
+};
+SHARES(hipIpcGetEventHandle, (void *handle, void *event), (handle, event))
+SHARES(hipIpcOpenEventHandle, (void **event, struct ipc_handle handle), (event, handle))
+SHARES(hipIpcGetMemHandle, (void *handle, void *p), (handle, p))
+SHARES(hipIpcOpenMemHandle, (void **p, struct ipc_handle handle, uint32_t flags), (p, handle, flags))
+SHARES(hipMemExportToShareableHandle, (void *handle, void *memory, int type, unsigned long long flags), (handle, memory, type, flags))
+SHARES(hipMemImportFromShareableHandle, (void **memory, void *handle, int type), (memory, handle, type))
+SHARES(hipMemPoolExportToShareableHandle, (void *handle, void *pool, int type, uint32_t flags), (handle, pool, type, flags))
+SHARES(hipMemPoolImportFromShareableHandle, (void **pool, void *handle, int type, uint32_t flags), (pool, handle, type, flags))
+SHARES(hipMemPoolExportPointer, (void *data, void *p), (data, p))
+SHARES(hipMemPoolImportPointer, (void **p, void *pool, void *data), (p, pool, data))
 
 /* Captures. */
 

@@ -32,6 +32,7 @@ func testHIP(b builder) {
 	t.Run("destroyed stream", func(t *testing.T) { testHIPDestroyed(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testHIPDeadDaemon(t, b.dir) })
 	t.Run("late entry", func(t *testing.T) { testHIPLate(t, b.dir) })
+	t.Run("late entry and sharing", func(t *testing.T) { testHIPShared(t, b.dir) })
 	t.Run("stream classes", func(t *testing.T) { testHIPClasses(t, b.dir) })
 }
 
@@ -172,6 +173,20 @@ func testHIPLate(t *testing.T, dir string) {
 				}
 				t.Logf("%d requests entered late, %v, %d early", c.LateRequests, c.LateFor, c.LateEarly)
 			})
+		}
+	}
+}
+
+// testHIPShared: other processes may wait for a process that shares memory or an event, so its requests
+// enter at once.
+func testHIPShared(t *testing.T, dir string) {
+	for call := range 10 {
+		d := newDaemon(t, lateEntry(shimpage.LateOn))
+		p := start(t, d.Socket(), dir, "hip-linked", "shares", fmt.Sprint(call))
+		page := d.Page()
+		p.expectOK()
+		if c := page.Counters(); c.LateRequests != 0 {
+			t.Errorf("call %d: %d requests entered late after it, want 0", call, c.LateRequests)
 		}
 	}
 }

@@ -322,6 +322,27 @@ int hipMemMap(void *at, size_t n, size_t offset, void *memory, unsigned long lon
 int hipMemUnmap(void *at, size_t n) { return at && n ? wait_for_all() : INVALID; }
 int fakehip_blocked_frees(void) { return blocked_frees; } /* not part of HIP */
 
+/* Sharing with other processes, which there are none of here. */
+struct ipc_handle {
+  char bytes[64];
+};
+int hipIpcGetEventHandle(void *handle, void *event) { return handle && event ? OK : INVALID; }
+int hipIpcOpenEventHandle(void **event, struct ipc_handle handle) { return *event = NULL, handle.bytes[63]; }
+int hipIpcGetMemHandle(void *handle, void *p) { return handle && p ? OK : INVALID; }
+int hipIpcOpenMemHandle(void **p, struct ipc_handle handle, unsigned flags) { return *p = NULL, handle.bytes[63] + (int)flags; }
+int hipMemExportToShareableHandle(void *handle, void *memory, int type, unsigned long long flags) {
+  return handle && memory ? type + (int)flags : INVALID;
+}
+int hipMemImportFromShareableHandle(void **memory, void *handle, int type) { return *memory = NULL, handle ? type : INVALID; }
+int hipMemPoolExportToShareableHandle(void *handle, void *pool, int type, unsigned flags) {
+  return handle && pool ? type + (int)flags : INVALID;
+}
+int hipMemPoolImportFromShareableHandle(void **pool, void *handle, int type, unsigned flags) {
+  return *pool = NULL, handle ? type + (int)flags : INVALID;
+}
+int hipMemPoolExportPointer(void *data, void *p) { return data && p ? OK : INVALID; }
+int hipMemPoolImportPointer(void **p, void *pool, void *data) { return *p = NULL, pool && data ? OK : INVALID; }
+
 int hipEventCreateWithFlags(void **e, unsigned flags) {
   (void)flags;
   *e = calloc(1, sizeof(struct event));

@@ -11,6 +11,7 @@
  *     hipwork steps N      kernels in order, with a line for each
  *     hipwork requests N   requests whose end the program learns in five ways
  *     hipwork frees N      requests that end with a call that frees or maps memory
+ *     hipwork shares N     requests after call N that shares memory or an event with other processes
  *     hipwork destroyed N  destroys a stream while its kernel runs
  *     hipwork ended N      threads that end without a wait
  *     hipwork unseen N     captures that the shim does not see, beside requests and on their stream
@@ -29,6 +30,10 @@
 typedef struct {
   uint32_t x, y, z;
 } dim3;
+
+struct ipc_handle {
+  char bytes[64];
+};
 
 #define FUNCTIONS(F)                                                                                         \
   F(int, hipStreamCreate, (void **))                                                                         \
@@ -58,6 +63,16 @@ typedef struct {
   F(int, hipIpcCloseMemHandle, (void *))                                                                     \
   F(int, hipMemMap, (void *, size_t, size_t, void *, unsigned long long))                                    \
   F(int, hipMemUnmap, (void *, size_t))                                                                      \
+  F(int, hipIpcGetEventHandle, (void *, void *))                                                             \
+  F(int, hipIpcOpenEventHandle, (void **, struct ipc_handle))                                                \
+  F(int, hipIpcGetMemHandle, (void *, void *))                                                               \
+  F(int, hipIpcOpenMemHandle, (void **, struct ipc_handle, unsigned))                                        \
+  F(int, hipMemExportToShareableHandle, (void *, void *, int, unsigned long long))                           \
+  F(int, hipMemImportFromShareableHandle, (void **, void *, int))                                            \
+  F(int, hipMemPoolExportToShareableHandle, (void *, void *, int, unsigned))                                 \
+  F(int, hipMemPoolImportFromShareableHandle, (void **, void *, int, unsigned))                              \
+  F(int, hipMemPoolExportPointer, (void *, void *))                                                          \
+  F(int, hipMemPoolImportPointer, (void **, void *, void *))                                                 \
   F(int, fakehip_blocked_frees, (void))                                                                      \
   F(int, hipStreamBeginCapture, (void *, int))                                                               \
   F(int, hipStreamEndCapture, (void *, void **))                                                             \
@@ -344,6 +359,24 @@ static int requests(uint64_t n) {
   return finish("requests", x, want);
 }
 
+static int shares(uint64_t n) {
+  struct ipc_handle handle = {{0}};
+  void *p = &y, *got;
+  switch (n) {
+  case 0: MUST(hipIpcGetEventHandle(&handle, p)); break;
+  case 1: MUST(hipIpcOpenEventHandle(&got, handle)); break;
+  case 2: MUST(hipIpcGetMemHandle(&handle, p)); break;
+  case 3: MUST(hipIpcOpenMemHandle(&got, handle, 0)); break;
+  case 4: MUST(hipMemExportToShareableHandle(&handle, p, 0, 0)); break;
+  case 5: MUST(hipMemImportFromShareableHandle(&got, &handle, 0)); break;
+  case 6: MUST(hipMemPoolExportToShareableHandle(&handle, p, 0, 0)); break;
+  case 7: MUST(hipMemPoolImportFromShareableHandle(&got, &handle, 0, 0)); break;
+  case 8: MUST(hipMemPoolExportPointer(&handle, p)); break;
+  case 9: MUST(hipMemPoolImportPointer(&got, p, &handle)); break;
+  }
+  return requests(20);
+}
+
 static int frees(uint64_t n) {
   void *s, *p = &y;
   uint64_t want = 0;
@@ -454,11 +487,11 @@ int main(int argc, char **argv) {
     int (*run)(uint64_t);
   } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
                {"later", later}, {"again", again},     {"steps", steps},
-               {"requests", requests}, {"frees", frees}, {"destroyed", destroyed}, {"ended", ended}, {"unseen", unseen}, {"classes", classes}};
+               {"requests", requests}, {"frees", frees}, {"shares", shares}, {"destroyed", destroyed}, {"ended", ended}, {"unseen", unseen}, {"classes", classes}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|frees|destroyed|ended|unseen|classes N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|frees|shares|destroyed|ended|unseen|classes N\n"), 2;
 }
