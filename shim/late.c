@@ -172,8 +172,8 @@ static struct area *arm(const struct gw_late_runtime *rt, void *ctx, uint64_t no
   if (!++late.last_number) late.last_number = 1;
   if (!gw_late_arm(&gw_late_pending, a->word, late.last_number, now + late.choice.limit_ns)) return NULL;
   late.number = late.last_number;
-  /* The exit handler may have released before the wait was armed. */
-  if (__atomic_load_n(&exiting, __ATOMIC_SEQ_CST)) release(late.number, BY_OTHER);
+  /* The exit handler, or gw_late_disable on another thread, may have released before the wait was armed. */
+  if (__atomic_load_n(&exiting, __ATOMIC_SEQ_CST) || __atomic_load_n(&disabled, __ATOMIC_SEQ_CST)) release(late.number, BY_OTHER);
   return a;
 }
 
