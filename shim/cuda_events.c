@@ -88,7 +88,15 @@ void cuda_stream_created(void *stream, unsigned flags) {
   gw_unlock(&lock);
 }
 
-void cuda_events_context_gone(void *ctx) { remove_blocking(ctx, GW_ALL); }
+/* How often a library was unloaded or a context destroyed: kernels are not loaded any more then, and later
+ * ones may have their handles. */
+static uint64_t unloads;
+static void count_unload(void) { __atomic_add_fetch(&unloads, 1, __ATOMIC_RELAXED); }
+
+void cuda_events_context_gone(void *ctx) {
+  remove_blocking(ctx, GW_ALL);
+  count_unload();
+}
 
 void cuda_copied(void *ctx, void *stream, uint64_t ticket) {
   gw_done(&cuda_runtime, ctx, stream, ticket);
@@ -415,13 +423,15 @@ WAITS_2(cuLibraryGetModule, void **, void *)
         (address *a, size_t *n, void *lib, const char *name), (a, n, lib, name))
 LIBRARY_VARIABLE(cuLibraryGetGlobal)
 LIBRARY_VARIABLE(cuLibraryGetManaged)
-/* The runtime library asks for the function of a kernel ahead of many launches. Only the first
- * time may the kernel have to be loaded. */
+/* The runtime library asks for the function of a kernel ahead of many launches. Only the first time in a
+ * context may the kernel have to be loaded: a kernel is the same for all contexts, its function is not. */
 static bool is_new_kernel(const void *kernel) {
-  static const void *known[4096];
-  const void **at = &known[((uintptr_t)kernel >> 4) % (sizeof known / sizeof *known)];
-  if (__atomic_load_n(at, __ATOMIC_RELAXED) == kernel) return false;
-  __atomic_store_n(at, kernel, __ATOMIC_RELAXED);
+  static uint64_t known[1 << 12];
+  const uint64_t factor = 0x9e3779b97f4a7c15ull;
+  uint64_t key = ((uintptr_t)kernel * factor + (uintptr_t)cuda_context()) * factor + __atomic_load_n(&unloads, __ATOMIC_RELAXED);
+  uint64_t *at = &known[key >> (64 - 12)];
+  if (__atomic_load_n(at, __ATOMIC_RELAXED) == key) return false;
+  __atomic_store_n(at, key, __ATOMIC_RELAXED);
   return true;
 }
 EXPORTED int cuKernelGetFunction(void **function, void *kernel) {
@@ -429,8 +439,13 @@ EXPORTED int cuKernelGetFunction(void **function, void *kernel) {
   CALL(cuKernelGetFunction, (void **, void *), (function, kernel));
   return result;
 }
+EXPORTED int cuLibraryUnload(void *library) {
+  may_wait();
+  CALL(cuLibraryUnload, (void *), (library));
+  count_unload();
+  return result;
+}
 WAITS_1(cuFuncLoad, void *)
-WAITS_1(cuLibraryUnload, void *)
 WAITS_1(cuArrayDestroy, void *)
 WAITS_1(cuMipmappedArrayDestroy, void *)
 WAITS_1(cuIpcCloseMemHandle, address)

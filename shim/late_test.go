@@ -85,6 +85,7 @@ func testLatePrograms(t *testing.T, dir string) {
 		{[]string{"requests", "40", "0"}, 20},
 		{[]string{"joined", "30"}, 20},
 		{[]string{"others"}, 2},
+		{[]string{"kernels"}, 3},
 		{[]string{"crowd", "4"}, 3},
 		{[]string{"capture", "10"}, 0},
 		{[]string{"contexts", "5"}, 5},

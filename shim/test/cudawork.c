@@ -572,6 +572,28 @@ static void other_calls(void) {
   }
 }
 
+/* The function of a kernel may have to be loaded the first time that it is asked for in a context, and again
+ * after the library was unloaded: then a request that has not entered is released. */
+static void kernels(void) {
+  static const char kernel[16];
+  void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *ctx, *function;
+  int (*get)(void **, const void *) = (int (*)(void **, const void *))dlsym(lib, "cuKernelGetFunction");
+  int (*unload)(const void *) = (int (*)(const void *))dlsym(lib, "cuLibraryUnload");
+  for (int i = 0; i < 3; i++) { /* twice in the first context, then in another */
+    if (i == 2) MUST(cu.cuCtxCreate(&ctx, 0, 0));
+    if (i == 1) MUST(unload(kernel));
+    ptr p = word();
+    for (int round = 0; round < 2; round++) { /* the first one may prepare the context */
+      for (int k = 0; k < 3; k++) MUST(put(p, (uint64_t)k, NULL));
+      if (round) {
+        MUST(get(&function, kernel));
+        expect("waits that stay", fakeUnreleased(), 0);
+      }
+      MUST(cu.cuCtxSynchronize());
+    }
+  }
+}
+
 /* An event that was recorded in a stream which is no more. The next stream has the same handle. */
 static void reused(int n) {
   static uint64_t end;
@@ -880,6 +902,7 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "copied") == 0) copied(n, argc > 4 ? atol(argv[4]) : 0);
   else if (strcmp(what, "joined") == 0) joined(n);
   else if (strcmp(what, "others") == 0) other_calls();
+  else if (strcmp(what, "kernels") == 0) kernels();
   else if (strcmp(what, "busy") == 0) busy_beside(n);
   else if (strcmp(what, "pinned") == 0) pinned(n);
   else if (strcmp(what, "realtime") == 0) realtime();

@@ -769,6 +769,9 @@ int cuGraphInstantiateWithFlags(CUgraph *exec, CUgraph graph, unsigned long long
   return *exec = graph, (int)flags;
 }
 
+int cuKernelGetFunction(void **f, void *kernel) { return *f = kernel, OK; }
+int cuLibraryUnload(void *library) { return library ? OK : INVALID; }
+
 /* Calls that do nothing here, and may wait for all work in the real driver. */
 #define NOTHING(name) int name(void) { return OK; }
 NOTHING(cuGraphInstantiateWithParams)
