@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -63,7 +64,10 @@ in your configuration folder, if it exists.`,
 			if RunDaemon == nil {
 				return errors.New("this build has no daemon")
 			}
-			o.Version, o.Guardian, o.Log = version().Version, []string{guardian.Self, "guardian"}, newLog(cmd, verbose)
+			var flush func()
+			o.Log, flush = newLog(cmd, verbose)
+			defer flush()
+			o.Version, o.Guardian = version().Version, []string{guardian.Self, "guardian"}
 			o.User = o.User || os.Geteuid() != 0
 			o.Default = client.SystemSocket
 			if o.User {
@@ -111,16 +115,26 @@ func simulate(o *daemon.Options, scenario string, speed float64) error {
 	return err
 }
 
-// newLog returns the daemon's log, on stderr.
-func newLog(cmd *cobra.Command, verbose bool) *slog.Logger {
+// newLog returns a log on stderr that no reader can delay, and a function that writes what is left of
+// it when the command ends. The command outlives the reader: a write to a pipe without a reader
+// would end it by SIGPIPE.
+func newLog(cmd *cobra.Command, verbose bool) (log *slog.Logger, flush func()) {
 	o := slog.HandlerOptions{Level: slog.LevelInfo}
 	if verbose {
 		o.Level = slog.LevelDebug
 	}
-	if wantsJSON(cmd) {
-		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), &o))
+	handler := func(w io.Writer) *slog.Logger {
+		if wantsJSON(cmd) {
+			return slog.New(slog.NewJSONHandler(w, &o))
+		}
+		return slog.New(slog.NewTextHandler(w, &o))
 	}
-	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &o))
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not Ignore, which programs that we start would inherit
+	direct := handler(cmd.ErrOrStderr())
+	w := newLogWriter(cmd.ErrOrStderr(), func(lines int) {
+		direct.Warn("log was not read in time; lines are left out here", "lines", lines)
+	})
+	return handler(w), w.close
 }
 
 // newGuardian returns the command that the daemon starts as its guardian.
@@ -129,7 +143,9 @@ func newGuardian() *cobra.Command {
 		Use: "guardian", Hidden: true, Args: noArgs,
 		Short: "Undo what a daemon has changed when it exits (started by the daemon)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return guardian.Run(3, backends.Adopt, newLog(cmd, false))
+			log, flush := newLog(cmd, false)
+			defer flush()
+			return guardian.Run(3, backends.Adopt, log)
 		},
 	}
 }
@@ -140,7 +156,8 @@ func newFrontEnd() *cobra.Command {
 		Use: "front-end", Hidden: true, Args: noArgs,
 		Short: "Parse requests for a daemon (started by the daemon)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := newLog(cmd, false)
+			log, flush := newLog(cmd, false)
+			defer flush()
 			if err := sandbox.FrontEnd(); err != nil {
 				log.Warn("front end has more rights than it needs", "error", err)
 			}

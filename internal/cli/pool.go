@@ -114,7 +114,9 @@ func newPoolKeeper() *cobra.Command {
 		Short: "End a pool when it has had no members for a while",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			unix.CloseOnExec(keeperLock) // the programs that it starts do not hold the lock
-			return pool.Keep(args[0], func() { unix.Close(keeperLock) }, newLog(cmd, false))
+			log, flush := newLog(cmd, false)
+			defer flush()
+			return pool.Keep(args[0], func() { unix.Close(keeperLock) }, log)
 		},
 	}
 }
