@@ -34,7 +34,10 @@ type Store struct {
 	values map[string]json.RawMessage
 	size   int64 // of the file
 	live   int64 // of that, bytes of records that are not outdated
-	torn   bool  // the end of the file is not a whole record, so nothing may be appended
+	torn   bool  // the end of the file may not be a whole record, so nothing may be appended
+	// rewriteAt is when a torn file may be written anew, after that failed with rewriteErr.
+	rewriteAt  time.Time
+	rewriteErr error
 	// compactAt is the size at which compaction is tried again after it failed; zero: it has not.
 	compactAt int64
 	damaged   error
@@ -70,8 +73,9 @@ var ErrLocked = errors.New("another daemon uses the journal, or the guardian of 
 // the given time at most. The lock is shared with every process that got LockFile.
 //
 // A record that was not written completely is cut off. A damaged file is replaced by one with the
-// values that could be read, and kept under another name: see Damaged. After an error the file is
-// as it was.
+// values that could be read, and kept under another name: see Damaged. If no file can be written,
+// for example because the disk is full, a file that was there stays as it is: its changes can be
+// undone, and Put and Delete fail until there is room. After an error the file is as it was.
 func Open(path string, wait time.Duration, log *slog.Logger) (*Store, error) {
 	lock, err := openFile(path+".lock", os.O_CREATE)
 	if errors.Is(err, os.ErrPermission) {
@@ -98,8 +102,12 @@ func OpenLocked(path string, log *slog.Logger) (*Store, error) {
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("open the journal %s: %w", path, err)
 	}
-	if err := s.rewrite(); err != nil {
+	err := s.rewriteTorn()
+	if err != nil && s.file == nil {
 		return nil, fmt.Errorf("open the journal %s: %w", path, err)
+	}
+	if err != nil {
+		log.Error("journal cannot be written; what it lists is undone, and nothing is changed until there is room", "path", path, "error", err)
 	}
 	return s, nil
 }
@@ -137,8 +145,8 @@ func openFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// load reads the values. The file stays in place, also if it is damaged: until rewrite replaces
-// it, it is the only one that lists the changes.
+// load reads the values. The file stays in place and open, also if it is damaged: until rewrite
+// replaces it, it is the only one that lists the changes.
 func (s *Store) load() error {
 	aside := DamagedPath(s.path)
 	s.dropLink(aside)
@@ -149,11 +157,12 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	damage := s.read(f)
 	if errors.Is(damage, ErrVersion) {
+		f.Close()
 		return damage
 	}
+	s.file, s.torn = f, true
 	if damage != nil {
 		s.damaged = fmt.Errorf("journal %s is damaged: %w. It is kept as %s", s.path, damage, aside)
 		maps.DeleteFunc(s.values, func(key string, _ json.RawMessage) bool { return isOrder(key) })
@@ -273,10 +282,13 @@ func (s *Store) append(r record) error {
 	if err != nil {
 		return err
 	}
-	if s.torn || s.size+int64(len(text)) > maxFile {
-		if err := s.rewrite(); err != nil {
-			return err
-		}
+	if s.torn {
+		err = s.rewriteTorn()
+	} else if s.size+int64(len(text)) > maxFile {
+		err = s.rewrite()
+	}
+	if err != nil {
+		return err
 	}
 	if n, err := s.file.WriteAt(text, s.size); err != nil {
 		s.torn = n > 0 && s.file.Truncate(s.size) != nil
@@ -304,6 +316,22 @@ func (s *Store) apply(r record) {
 	}
 	s.values[r.Key] = r.Value
 	s.live += r.length()
+}
+
+// rewritePause is the time between two attempts to replace a torn file: each takes long if there are
+// many values, and every change waits for it.
+const rewritePause = time.Second
+
+// rewriteTorn is rewrite for a torn file. After a failure it is not tried again before rewritePause.
+func (s *Store) rewriteTorn() error {
+	if time.Now().Before(s.rewriteAt) {
+		return s.rewriteErr
+	}
+	err := s.rewrite()
+	if err != nil {
+		s.rewriteAt, s.rewriteErr = time.Now().Add(rewritePause), err
+	}
+	return err
 }
 
 // rewrite writes a new file with the present values and puts it in the place of the old one.

@@ -208,6 +208,44 @@ func TestFullDiskKeepsTheJournal(t *testing.T) {
 	}
 }
 
+// TestFullDiskDoesNotHideChanges: daemon and guardian were killed and the disk is full. The next
+// daemon can undo what the journal lists. Nothing can be added until there is room.
+func TestFullDiskDoesNotHideChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	s := open(t, path)
+	if err := errors.Join(s.PutQueue(3, journal.Queue{}), s.PutChange(3, journal.Change{Sliced: true}), s.Put("order", 1), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var old syscall.Rlimit
+	_ = syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old)
+	limited := old
+	limited.Cur = 10
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limited); err != nil {
+		t.Fatal(err)
+	}
+	s, err := journal.Open(path, 0, quiet)
+	if err != nil {
+		_ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old)
+		t.Fatal(err)
+	}
+	all, last, _ := s.Left()
+	put := s.Put("order", 2)
+	_ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old)
+	if len(all) != 1 || last != 3 || put == nil {
+		t.Errorf("while the disk is full: got changes %v, last queue %d, put %v; want one change, 3 and an error", all, last, put)
+	}
+	for end := time.Now().Add(5 * time.Second); put != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		put = s.Put("order", 2)
+	}
+	if err := errors.Join(put, s.ForgetQueue(3), s.Close()); err != nil {
+		t.Fatalf("when there is room: %v", err)
+	}
+	s = open(t, path)
+	if got := fmt.Sprint(values(s)); got != "map[order:2]" || s.Damaged() != nil {
+		t.Errorf("opened again: got %v, %v", got, s.Damaged())
+	}
+}
+
 // TestUndoFromTheDiskAfterACrashAtAnyByte makes random changes of a device, each after its
 // record was written. The file is then cut at every byte, and one bit of every byte is
 // flipped. Undoing what the file lists leaves every queue as found, unless the damage is
@@ -299,7 +337,7 @@ func TestUndoFromTheDiskAfterACrashAtAnyByte(t *testing.T) {
 	}
 }
 
-// TestDamagedJournalIsKeptUntilItIsReplaced: Open of a damaged journal fails, or is killed, before
+// TestDamagedJournalIsKeptUntilItIsReplaced: Open of a damaged journal cannot write, or is killed, before
 // the new file is in place. The next Open finds the changes and the damage all the same.
 func TestDamagedJournalIsKeptUntilItIsReplaced(t *testing.T) {
 	for name, interrupt := range map[string]func(path string) error{
@@ -309,9 +347,9 @@ func TestDamagedJournalIsKeptUntilItIsReplaced(t *testing.T) {
 			}
 			s, err := journal.Open(path, 0, quiet)
 			if err == nil {
-				return errors.Join(errors.New("open: got no error"), s.Close())
+				err = s.Close()
 			}
-			return os.RemoveAll(path + ".new")
+			return errors.Join(err, os.RemoveAll(path+".new"))
 		},
 		"killed before the new file is in place": func(path string) error { return os.Link(path, path+".damaged") },
 	} {
