@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -147,10 +148,12 @@ func (s *server) undo() error {
 		tasks[i].Actions = append(tasks[i].Actions, a)
 	}
 	s.log.Warn("daemon exited without a clean shutdown; restoring", "queues", len(tasks))
-	store := s.openStore()
+	// The journal on disk is opened when the first queue is undone: it may be large, or on a disk that
+	// hangs.
+	store := sync.OnceValue(s.openStore)
 	for i, t := range tasks {
 		tasks[i].Undone = func() {
-			if err := store.ForgetQueue(t.Actions[0].Queue); err != nil {
+			if err := store().ForgetQueue(t.Actions[0].Queue); err != nil {
 				s.log.Warn("change was undone and stays in the journal", "error", err)
 			}
 		}
