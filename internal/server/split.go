@@ -27,7 +27,9 @@ type frontEndProcess struct {
 	name  string
 	queue chan *connection // to be passed on
 
-	heard atomic.Int64 // when the front end last sent a message, in Unix nanoseconds
+	// unanswered is how many pings were sent since the front end last sent a message. Time is not
+	// measured: the clock may be set, and the daemon itself may have been stopped.
+	unanswered atomic.Int32
 
 	mu    sync.Mutex
 	last  uint64
@@ -47,7 +49,7 @@ type servedConn struct {
 const (
 	queueLength = 1024
 	passTime    = 5 * time.Second  // for a front end to take a message
-	silenceTime = 10 * time.Second // a front end that has sent nothing for so long is killed
+	silenceTime = 10 * time.Second // a front end that has answered no ping for so long is killed
 	pingsEach   = 5                // pings in that time
 	minRestart  = 100 * time.Millisecond
 	maxRestart  = 5 * time.Second
@@ -187,7 +189,7 @@ func (b *frontEndProcess) runChild(ctx context.Context) error {
 		return err
 	}
 	defer child.end()
-	b.heard.Store(time.Now().UnixNano())
+	b.unanswered.Store(0)
 	gone := make(chan error, 1)
 	go func() { gone <- b.readRequests(child) }()
 	ping := time.NewTicker(b.s.silence / pingsEach)
@@ -195,8 +197,8 @@ func (b *frontEndProcess) runChild(ctx context.Context) error {
 	for {
 		select {
 		case <-ping.C:
-			if silent := time.Since(time.Unix(0, b.heard.Load())); silent > b.s.silence {
-				return fmt.Errorf("it has sent nothing for %v", silent.Round(time.Millisecond))
+			if b.unanswered.Add(1) > pingsEach {
+				return fmt.Errorf("it has answered no ping for %v", b.s.silence)
 			}
 			go child.send(pingID, reply{})
 		case c := <-b.queue:
@@ -255,7 +257,7 @@ func (b *frontEndProcess) readRequests(child *child) error {
 		if err != nil {
 			return err
 		}
-		b.heard.Store(time.Now().UnixNano())
+		b.unanswered.Store(0)
 		id, r, err := parseRequest(message)
 		if err != nil {
 			return err
