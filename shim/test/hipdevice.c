@@ -37,6 +37,7 @@
 #define hipEventSynchronize unchecked_hipEventSynchronize
 #define hipEventDestroy unchecked_hipEventDestroy
 #define hipHostGetDevicePointer unchecked_hipHostGetDevicePointer
+#define hipFree unchecked_hipFree
 #include "fakehip.c"
 #undef hipModuleLaunchKernel
 #undef hipStreamSynchronize
@@ -48,6 +49,7 @@
 #undef hipEventSynchronize
 #undef hipEventDestroy
 #undef hipHostGetDevicePointer
+#undef hipFree
 
 enum { NO_MEMORY = 2, NOT_INITIALIZED = 3, BAD_CONFIGURATION = 9, NO_DEVICE = 100, BAD_DEVICE = 101, BAD_IMAGE = 200, WRONG_TARGET = 209, BAD_HANDLE = 400 };
 enum { NS_PER_ITERATION = 10, LAUNCH_NS = 2000, TICK_NS = 100000, MANY = 1 << 16 };
@@ -227,7 +229,7 @@ const char *hipGetErrorName(int e) {
 const char *hipGetErrorString(int e) { return e ? "said the double" : "no error"; }
 
 int hipMalloc(void **p, size_t n) { return n ? (*p = add(DEVICE_MEMORY, calloc(1, n), n), OK) : INVALID; }
-int hipFree(void *p) { return removed(DEVICE_MEMORY, p) ? OK : INVALID; }
+int hipFree(void *p) { return unchecked_hipFree(p) == OK && removed(DEVICE_MEMORY, p) ? OK : INVALID; }
 int hipHostMalloc(void **p, size_t n, unsigned flags) {
   if (!n || (flags & ~0x40000003u)) return INVALID;
   *p = add(HOST_MEMORY, aligned_alloc(4096, (n + 4095) & ~4095UL), n);
