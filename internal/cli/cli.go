@@ -39,7 +39,11 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	// Cobra checks arguments and flags before it runs a command: an error before that is a
 	// usage error.
 	parsed := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { parsed = true }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := emptyFlag(cmd)
+		parsed = err == nil
+		return err
+	}
 	cmd, err := root.ExecuteContextC(context.Background())
 	if err == nil && *helpErr == nil {
 		return exitOK

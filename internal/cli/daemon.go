@@ -52,11 +52,9 @@ in your configuration folder, if it exists.`,
   giveway daemon --sim scenarios/demo.yaml --socket ~/.giveway/giveway.sock`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch changed := cmd.Flags().Changed; {
+			switch {
 			case sim != "":
-			case changed("sim"):
-				return usageError{errors.New("--sim needs a scenario file, for example scenarios/demo.yaml")}
-			case changed("speed"):
+			case cmd.Flags().Changed("speed"):
 				return usageError{errors.New("--speed is for a simulation: name its scenario with --sim")}
 			case o.File == "":
 				o.File = defaultConfig(o.User || os.Geteuid() != 0)

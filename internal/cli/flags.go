@@ -56,6 +56,17 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%s %s is not %s", bad.GetFlag().Name, value, takes)
 }
 
+// emptyFlag returns an error if a text was given as empty, as by --device "$GPU" without that
+// variable. Otherwise it would mean the default: all devices, or the machine's own socket.
+func emptyFlag(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = fmt.Errorf("--%s is empty: give it a value, or leave the flag out", f.Name)
+		}
+	})
+	return err
+}
+
 // takenBy returns which values a flag takes.
 func takenBy(v pflag.Value) string {
 	if f, ok := v.(*attrFlag); ok {

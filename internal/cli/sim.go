@@ -50,12 +50,6 @@ docs/SCENARIOS.md describes scenario files and defines the figures in the output
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.hasSeed = cmd.Flags().Changed("seed")
-			switch changed := cmd.Flags().Changed; {
-			case changed("policy") && f.policy == "":
-				return usageError{errors.New("--policy needs a policy, for example giveway")}
-			case changed("compare") && f.compare == "":
-				return usageError{errors.New("--compare needs policies, for example native,giveway, or all")}
-			}
 			line := progress.Start(cmd.ErrOrStderr(), "reading "+args[0])
 			defer line.Stop()
 			return runSim(cmd.OutOrStdout(), args[0], &f, line)
