@@ -35,6 +35,8 @@ type onlineState struct {
 	work    meanTime      // device time of a request
 	learnBy sched.Time    // its first requests after a pause are over by then: see learning
 
+	clear requestClear
+
 	clearFor   sched.Time // the predicted request for which the device was last cleared
 	clearUntil sched.Time
 	announced  announced
@@ -83,14 +85,20 @@ func (l *learnPeriod) update(now sched.Time, learning bool) (bool, sched.Time) {
 // arrived, and what its requests need of the device. Without counters and measurements the queue
 // has to be taken for active.
 func (o *onlineState) watch(q *sched.Queue, now sched.Time) {
-	ready := knownBusy(q)
+	ready, wasReady := knownBusy(q), o.ready
+	o.watchArrival(q, now, ready)
+	o.clear.watch(q, now, ready || wasReady) // after the arrival, so that it counts for the new request
+}
+
+// watchArrival updates all but clear.
+func (o *onlineState) watchArrival(q *sched.Queue, now sched.Time, ready bool) {
 	if o.activeAt == 0 || ready || q.OpenRequests > 0 || q.Visits.Count != o.visits || q.Served != o.seen || !q.Counters.Known && !q.Measured {
 		o.activeAt, o.seen, o.visits = max(now, 1), q.Served, q.Visits.Count
 	}
 	at := q.Visits.Arrived
 	if q.Counters.Known {
 		at = 0
-		if ready && !o.ready {
+		if ready && !o.ready && (o.arrival == 0 || q.ReadySince.Sub(o.clear.lastWork) >= requestGap) {
 			at = q.ReadySince
 		}
 	}
@@ -108,6 +116,7 @@ func (o *onlineState) watch(q *sched.Queue, now sched.Time) {
 	}
 	o.arrival, o.served = at, q.Served
 	o.rhythm.arrived(at)
+	o.clear.arrived(at, q)
 }
 
 // active reports whether the queue had work lately, and when that changes.
@@ -187,6 +196,11 @@ func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary) {
 		}
 		predicted, change := o.updateClear(q, v.Now, t)
 		expected, inTime, at := o.announced.update(q, v.Now, t.before, p.patience, p.turnLength()/turnDelay)
+		whole, look := o.clear.update(q, v.Now, p.sharing)
+		if whole {
+			s.expecting, s.wantClear = true, true
+		}
+		change = earlier(change, look)
 		s.expecting = s.expecting || predicted || expected
 		s.wantClear = s.wantClear || predicted || expected && inTime
 		s.onlineChange = earlier(s.onlineChange, earlier(change, at))

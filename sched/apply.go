@@ -234,6 +234,7 @@ func (q *Queue) visited(v *Visits) {
 	q.Visits.Cut = min(max(q.Visits.Cut, v.Cut), q.Visits.Count)
 	q.Visits.Alone = max(q.Visits.Alone, v.Alone)
 	q.Visits.Arrived = max(q.Visits.Arrived, v.Arrived)
+	q.Visits.Left = max(q.Visits.Left, v.Left)
 }
 
 func (s *Scheduler) becameReady(q *Queue) {

@@ -123,6 +123,7 @@ type Visits struct {
 	// MinAbsence; zero if there was none. For an online queue that is the arrival of a
 	// request, late by as long as the queue waited for the device.
 	Arrived Time
+	Left    Time // when the last visit ended; zero if none has
 	Known   bool // false if no backend can read them
 }
 

@@ -129,7 +129,10 @@ func TestPollReportsVisits(t *testing.T) {
 	if late := arrived.Sub(sched.Time(time.Second - 9900*time.Microsecond)); late < 0 || late > 100*time.Millisecond {
 		t.Errorf("arrival: got %v, want 9.9ms before the reading", time.Duration(arrived))
 	}
-	want := map[sched.QueueID]sched.Visits{1: {Count: 2, Full: 2, Alone: 4252 * time.Microsecond, Known: true}, 3: {Count: 2, Arrived: arrived, Known: true}}
+	want := map[sched.QueueID]sched.Visits{
+		1: {Count: 2, Full: 2, Alone: 4252 * time.Microsecond, Left: arrived.Add(-100 * time.Microsecond), Known: true},
+		3: {Count: 2, Arrived: arrived, Left: arrived.Add(400 * time.Microsecond), Known: true},
+	}
 	if !maps.Equal(f.visits, want) {
 		t.Errorf("got %+v, want %+v", f.visits, want)
 	}

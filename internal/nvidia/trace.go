@@ -123,6 +123,9 @@ func (g *gpu) report(q *queue, known bool, f hal.Facts) {
 		if u.Arrived > 0 {
 			visits.Arrived = g.timeline.at(u.Arrived)
 		}
+		if u.Left > 0 {
+			visits.Left = g.timeline.at(u.Left)
+		}
 		q.measured = true
 		f.DeviceTime(q.handle, u.Resident, visits)
 	case q.measured:

@@ -131,6 +131,48 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
+// TestDeviceIsClearForWholeRequests checks that an online client that waits for each kernel is much
+// faster than natively beside light jobs, and that one that launches without waiting leaves the jobs
+// nearly what they have natively.
+func TestDeviceIsClearForWholeRequests(t *testing.T) {
+	long(t)
+	for _, c := range []struct {
+		name     string
+		kernels  sim.Kernels
+		p99, sum float64 // of native's, at most and at least
+	}{
+		{"waits", sim.Kernels{Count: 20, Time: sim.Around(100*us, 0.05), Gap: sim.Around(300*us, 0.1), Wait: true}, 0.4, 0.85},
+		{"does not wait", sim.Kernels{Count: 160, Time: sim.Around(7*us, 0.05), Gap: sim.Around(51*us, 0.5)}, 1.1, 0.9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			serve := sim.ClientConfig{
+				Name: "serve", Attr: sched.Attr{Class: sched.Online},
+				Arrival: sim.Arrival{Kind: sim.Poisson, Every: 100 * ms}, Kernels: []sim.Kernels{c.kernels},
+			}
+			run := func(policy string) (o outcome) {
+				cfg := sloWorld(t, 1, policy, with(serve, lights(4)...)...)
+				cfg.Warmup, cfg.Length = time.Second, 30*time.Second
+				for _, r := range sim.New(cfg).Run().Clients {
+					if r.Class == sched.Online {
+						o.p99 = r.Latency.P99
+					} else {
+						o.sum += r.Rate
+					}
+				}
+				return o
+			}
+			native, got := run("native"), run("giveway")
+			t.Logf("sum and P99: native %.0f %v, giveway %.0f %v", native.sum, native.p99, got.sum, got.p99)
+			if got.sum < c.sum*native.sum {
+				t.Errorf("batch sum %.0f, want %.2f of the native %.0f", got.sum, c.sum, native.sum)
+			}
+			if float64(got.p99) > c.p99*float64(native.p99) {
+				t.Errorf("P99 %v, want at most %.2f of the native %v", got.p99, c.p99, native.p99)
+			}
+		})
+	}
+}
+
 // TestSaturatingJobsAreServedAsByTurns checks that for jobs that fill the GPU the trials cost
 // next to nothing: neither their rate nor the P99 of the online client differs from turns.
 func TestSaturatingJobsAreServedAsByTurns(t *testing.T) {

@@ -70,7 +70,6 @@ type queue struct {
 	resident       time.Duration
 	visits         sched.Visits
 	cameOnAt       sched.Time // when its context last came onto the device
-	leftAt         sched.Time // when it last left
 	lastCompletion sched.Time
 	unreported     bool      // counters have changed since the daemon last read them
 	attached       hal.Queue // as a backend attaches it

@@ -310,7 +310,7 @@ func (r *runlist) remove(cut bool) {
 func (r *runlist) beginVisit() {
 	q := r.current
 	q.visits.Count++
-	if q.leftAt > 0 && r.now().Sub(q.leftAt) >= sched.MinAbsence {
+	if left := q.visits.Left; left > 0 && r.now().Sub(left) >= sched.MinAbsence {
 		q.visits.Arrived = r.now()
 	}
 	q.cameOnAt = r.now()
@@ -328,7 +328,7 @@ func (r *runlist) endSpan() {
 func (r *runlist) endVisit(at sched.Time, cut bool) {
 	if q := r.current; q != nil {
 		q.visits.End(at.Sub(q.cameOnAt), r.m.Slice, cut)
-		q.leftAt = at
+		q.visits.Left = at
 	}
 }
 

@@ -24,7 +24,7 @@ type counted struct {
 
 // aloneNow returns for how much of its present visit q was alone.
 func (q *queue) aloneNow(d *device) time.Duration {
-	if d.model.Runlist == nil || q.cameOnAt <= q.leftAt {
+	if d.model.Runlist == nil || q.cameOnAt <= q.visits.Left {
 		return 0
 	}
 	return sched.TimeAlone(d.world.now.Sub(q.cameOnAt), d.model.Runlist.Slice)

@@ -280,7 +280,7 @@ func (a *Account) start(s Switch, t int64) {
 		if !again || u.over {
 			u.Visits.Count++
 		}
-		if a.MinAbsence > 0 && u.leftAt > 0 && s.At-u.leftAt >= int64(a.MinAbsence) {
+		if a.MinAbsence > 0 && u.Left > 0 && s.At-u.Left >= int64(a.MinAbsence) {
 			u.Arrived = s.At
 		}
 	}
@@ -290,7 +290,7 @@ func (a *Account) start(s Switch, t int64) {
 func (a *Account) end(s Switch, t int64) {
 	u := a.tracked.of(s.PID)
 	if u != nil {
-		u.leftAt, u.over = s.At, false
+		u.Left, u.over = s.At, false
 	}
 	switch {
 	case a.state == stateHeld && a.holder == s.PID:

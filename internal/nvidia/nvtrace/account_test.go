@@ -53,7 +53,7 @@ func usages(a *Account, now int64) []Usage {
 	a.Advance(now)
 	var out []Usage
 	for _, u := range a.tracked {
-		if u.leftAt, u.over = 0, false; u != (Usage{pid: u.pid}) {
+		if u.Left, u.over = 0, false; u != (Usage{pid: u.pid}) {
 			out = append(out, u)
 		}
 	}

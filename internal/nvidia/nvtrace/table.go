@@ -17,13 +17,13 @@ type Usage struct {
 	SwitchIns uint64        // how often one came on
 	// Visits counts the visits by their length. A context that comes on again at once, although its
 	// slice was not over, goes on with its visit: a call that stops a group saves and loads the context
-	// on the GPU, whichever it is. Arrived and Known are not set.
+	// on the GPU, whichever it is. Arrived, Left and Known are not set.
 	Visits  sched.Visits
 	Arrived int64 // GPU time at which one last came on after none was for MinAbsence; zero: never
+	Left    int64 // GPU time at which one last went off; zero: never
 
-	pid    uint32
-	leftAt int64 // the time of its last END; zero: none
-	over   bool  // the slice of the visit that ended then was
+	pid  uint32
+	over bool // the slice of the visit that ended then was
 }
 
 // table holds the usage of the tracked processes, sorted by pid.

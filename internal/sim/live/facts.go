@@ -29,8 +29,10 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 	}
 	for _, ev := range b.facts {
 		if q := b.queues[ev.Queue]; q != nil && q.handle != nil {
-			if ev.Visits.Arrived > 0 {
-				ev.Visits.Arrived = now.Add(b.clock.until(ev.Visits.Arrived))
+			for _, t := range []*sched.Time{&ev.Visits.Arrived, &ev.Visits.Left} {
+				if *t > 0 {
+					*t = now.Add(b.clock.until(*t))
+				}
 			}
 			ev.At = max(b.began(now).Add(b.clock.real(time.Duration(ev.At))), 1)
 			b.reportFact(q, ev, f)

@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// clearedRequests runs n requests, every apart, of 20 visits of 100 us each. A request takes cleared
+// with a clear device and beside otherwise. It returns for how many the device was clear from the
+// start, and for how many only later.
+func (c *requestClear) clearedRequests(q *sched.Queue, n int, every, cleared, beside time.Duration) (clear, late int) {
+	for range n {
+		at := max(c.began, 1).Add(every)
+		c.arrived(at, q)
+		now, end, wasClear := at, at.Add(beside), false
+		for step := 0; now < end; step++ {
+			c.watch(q, now, true)
+			isClear, look := c.update(q, now, true)
+			switch {
+			case isClear && step == 0:
+				clear++
+				end = at.Add(cleared)
+			case isClear && !wasClear:
+				late++
+				end = min(end, now.Add(cleared))
+			}
+			wasClear = wasClear || isClear
+			if look == 0 {
+				look = end
+			}
+			now = min(look, end)
+		}
+		c.watch(q, end, true)
+		q.Visits.Count += 20
+		q.Served += 2 * ms
+	}
+	return clear, late
+}
+
+func countedQueue() *sched.Queue {
+	return &sched.Queue{Counters: sched.Counters{Known: true}, Visits: sched.Visits{Known: true}}
+}
+
+func TestDeviceIsClearForRequestsThatWouldTakeLonger(t *testing.T) {
+	for _, test := range []struct {
+		cleared, beside time.Duration
+		clear           bool
+	}{
+		{8 * ms, 47 * ms, true},
+		{8 * ms, 14 * ms, true},
+		{8 * ms, 11 * ms, false}, // an eager program
+		{8 * ms, 8 * ms, false},
+	} {
+		var c requestClear
+		clear, late := c.clearedRequests(countedQueue(), 1000, 100*ms, test.cleared, test.beside)
+		if test.clear && (clear < 950 || clear+late > 1000-manyRequests) || !test.clear && clear > 50 {
+			t.Errorf("%v with a clear device, %v beside light queues: got %d of 1000 with a clear device and %d cleared late", test.cleared, test.beside, clear, late)
+		}
+	}
+}
+
+func TestProbesOfRequestClearAreRareAndShort(t *testing.T) {
+	var c requestClear
+	q := countedQueue()
+	c.clearedRequests(q, 100, 100*ms, 8*ms, 47*ms)
+	if clear, late := c.clearedRequests(q, 1000, 100*ms, 8*ms, 47*ms); clear+late != 1000 || late > 2*besideProbe {
+		t.Errorf("got %d of 1000 requests with a clear device and %d cleared late, want few cleared late and none not at all", clear, late)
+	}
+}
+
+func TestRequestClearFollowsTheLoad(t *testing.T) {
+	var c requestClear
+	q := countedQueue()
+	c.clearedRequests(q, 100, 100*ms, 8*ms, 9*ms)
+	if clear, late := c.clearedRequests(q, 200, 100*ms, 8*ms, 47*ms); clear < 150 {
+		t.Errorf("requests that became slow: got %d of 200 with a clear device and %d cleared late, want most", clear, late)
+	}
+	if clear, _ := c.clearedRequests(q, 400, 100*ms, 8*ms, 9*ms); clear > 300 {
+		t.Errorf("requests that became fast: got %d of 400 with a clear device, want fewer after the next probe", clear)
+	}
+}
+
+func TestDeviceIsNotClearForOtherRequests(t *testing.T) {
+	us := time.Microsecond
+	for _, test := range []struct {
+		name    string
+		visits  uint64
+		served  time.Duration
+		sharing bool
+		clear   bool
+	}{
+		{"many short visits", 20, 2 * ms, true, true},
+		{"few visits", manyVisits - 1, 500 * us, true, false},
+		{"visits that end with a slice", 20, 20*shortVisit + us, true, false},
+		{"light queues take turns", 20, 2 * ms, false, false},
+	} {
+		var c requestClear
+		q, clear := countedQueue(), false
+		for i := range manyRequests + 2 { // before the first probe
+			at := sched.Time(time.Duration(i+1) * 100 * ms)
+			c.arrived(at, q)
+			c.watch(q, at.Add(ms), true)
+			clear, _ = c.update(q, at.Add(ms), test.sharing)
+			q.Visits.Count += test.visits
+			q.Served += test.served
+		}
+		if clear != test.clear {
+			t.Errorf("%s: got clear %v, want %v", test.name, clear, test.clear)
+		}
+	}
+}
+
+func TestClearDeviceEndsWithTheRequest(t *testing.T) {
+	for _, counters := range []bool{true, false} {
+		gap := requestGap
+		if !counters {
+			gap = sched.MinAbsence
+		}
+		q := &sched.Queue{Visits: sched.Visits{Known: true}}
+		q.Counters.Known = counters
+		at := sched.Time(time.Second)
+		c := requestClear{many: manyRequests, began: at}
+		q.Visits.Left = at.Add(ms)
+		c.watch(q, at.Add(ms), counters)
+		if clear, look := c.update(q, at.Add(ms+gap-1), true); !clear || look == 0 {
+			t.Errorf("counters %v: got clear %v and look %v shortly after work, want true and a time", counters, clear, look)
+		}
+		if clear, look := c.update(q, at.Add(ms+gap), true); clear || look != 0 {
+			t.Errorf("counters %v: got clear %v and look %v after the request, want false and none", counters, clear, look)
+		}
+		c.watch(q, at.Add(maxRequestClear), true)
+		if clear, _ := c.update(q, at.Add(maxRequestClear), true); clear {
+			t.Errorf("counters %v: the device is clear for a request without an end", counters)
+		}
+	}
+}
+
+func TestRequestsThatAreTakenForOneAreNotSlow(t *testing.T) {
+	var cleared, beside requestPace
+	cleared.add(8*ms, 2*ms)
+	beside.add(27*ms, 6*ms) // three requests
+	if got := beside.slowdown(&cleared); got < 1 || got > 1.5 {
+		t.Errorf("got a slowdown of %v, want that of one request", got)
+	}
+}
