@@ -145,15 +145,18 @@ func timeAlone(queues []sched.Queue) time.Duration {
 }
 
 // decide sets whether the light queues run side by side, in general and now. All queues take
-// turns if the setting says that online work needs it, and at the first requests unless there is a
-// trial. While light queues run side by side, the plan changes as soon as a visit shows something
+// turns if the setting says that online work needs it, and at the first requests, unless there is a
+// trial. With the setting in which slo begins there must be trials too: light queues that take turns
+// would show no gain with a milder one. While light queues run side by side, the plan changes as soon as a visit shows something
 // new, so their visits are looked at often. So are those of online queues while turns change, to
 // find out when their requests come: see turnOver.
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
 	dev := &v.Devices[0]
 	unlimited := s.weighted && s.lightByCounter > 0 && (s.lightQueues == sum.inRotation || dev.Serial) // limitShares could not keep to weights
 	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch && !sum.longCommands && !unlimited
-	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) || set.sharedSlice > 0 && sum.learning && !s.newcomersTried
+	adapts := s.sharedSlice != sched.MinSlice // otherwise the user asked for turns
+	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) && !(s.newcomersTried && adapts) ||
+		set.sharedSlice > 0 && sum.learning && !s.newcomersTried
 	was, sharing := s.sharing, s.mayShare && (!sum.onlineWaits() || !turns)
 	s.sharing = sharing
 	for i := 0; i < len(states) && (sharing || was); i++ {

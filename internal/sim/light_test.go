@@ -296,7 +296,12 @@ func TestSLOChoosesHowLightJobsRun(t *testing.T) {
 		least   float64 // of the sum that four light jobs get natively
 		most    float64
 		met     float64
-	}{{6 * ms, regular, 0.9, 1.1, 0.99}, {1700 * us, regular, 0.75, 1, 0.99}, {1700 * us, random, 0.2, 0.6, 0.92}} { // random requests wait for each other
+	}{
+		{6 * ms, regular, 0.9, 1.1, 0.99},
+		{20 * ms, random, 0.9, 1.1, 0.99},
+		{1700 * us, regular, 0.75, 1, 0.99},
+		{1700 * us, random, 0.2, 0.6, 0.92}, // random requests wait for each other
+	} {
 		lc := graph(c.slo)
 		lc.Arrival = c.arrival
 		run := func(policy string) (met, sum float64) {
