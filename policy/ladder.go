@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -66,7 +67,7 @@ type rung struct {
 // The figures below are means of six runs of 60 s in the simulator on an H200, each
 // beside a training job, unless they name a test.
 const (
-	maxRungs = 7 // default slice, up to four halvings, minimum slice, stop
+	maxRungs = 8 // default slices for all, default slice, up to four halvings, minimum slice, stop
 
 	// A probe takes at least probeRequests requests and probeTime, so half a
 	// second at 32 requests a second or more. TestSLOConverges allows 4 s.
@@ -118,16 +119,17 @@ const (
 )
 
 // build makes the rungs for a device. On one with slices the bounds, and the stop while online work
-// is ready, are for queues whose slices cannot be set.
+// is ready, are for queues whose slices cannot be set. There the mildest rung differs from the next
+// in the slice of online queues, which is the default one too: see setting.
 func (l *ladder) build(dev sched.Device) {
 	*l = ladder{device: dev, since: sched.Never, resetScores: true}
 	if dev.Sliced() {
-		n := 1
+		n := 2
 		for s := dev.Slice / 2; s >= max(dev.MinSharedSlice, 2) && n < maxRungs-2; s /= 2 {
 			l.rungs[n].setting = setting{slice: s, bound: 4 * batchBound}
 			n++
 		}
-		if n > 1 {
+		if n > 2 {
 			l.rungs[n-1].bound = batchBound
 		}
 		l.start, l.last = n, n+1
@@ -145,10 +147,13 @@ func (l *ladder) build(dev sched.Device) {
 
 // setting returns the setting of a rung. Light batch queues run side by side with the same
 // slice as the queue whose turn it is, unless that is the minimum slice: then all of them
-// take turns.
-func (l *ladder) setting(i int) setting {
+// take turns. Online queues have onlineSlice, except with the mildest rung.
+func (l *ladder) setting(i int, onlineSlice time.Duration) setting {
 	set := l.rungs[i].setting
 	set.sharedSlice = set.slice
+	if i > 0 {
+		set.onlineSlice = onlineSlice
+	}
 	return set
 }
 
@@ -344,7 +349,22 @@ func (l *ladder) mayTry(i int, now sched.Time) bool {
 	if now < l.rungs[i].retry || !returns && l.recentLate > 1+lateByProbe*l.recentRequests {
 		return false
 	}
-	return i > l.current || l.spareOf(1, 10) > l.batchStay(i)-l.batchStay(l.current)
+	return i > l.current || l.spareOf(1, 10) > l.addedTime(i)
+}
+
+// addedTime returns by how much longer requests may take under rung i, which is milder than the current
+// one. With the mildest rung their queue has the default slice too, so that requests which need more
+// device time than that share the device with batch work, slice by slice. For others, and where their
+// device time is not known, it is not tried: batch work would gain nothing.
+func (l *ladder) addedTime(i int) time.Duration {
+	if i > 0 || !l.device.Sliced() {
+		return l.batchStay(i) - l.batchStay(l.current)
+	}
+	needs := l.rungs[l.current].deviceTime()
+	if needs <= l.device.Slice || !l.measured {
+		return math.MaxInt64
+	}
+	return needs * time.Duration(max(l.queuesBeside, 1))
 }
 
 // mayStop reports whether there is a rung beyond the start, which stops batch work
@@ -392,6 +412,14 @@ func closedLoop(a, b *rung) bool {
 	cycleB, pauseB := b.cycle()
 	slower := max(cycleA-cycleB, cycleB-cycleA)
 	return slower > max(cycleA, cycleB)/8 && max(pauseA-pauseB, pauseB-pauseA) < slower/4
+}
+
+// deviceTime returns for how long the context of a request was on the device.
+func (r *rung) deviceTime() time.Duration {
+	if r.requests < 1 {
+		return 0
+	}
+	return time.Duration(float64(r.wall-r.batch-r.lost-r.lost/refillPart) / r.requests)
 }
 
 // cycle returns the mean time from one request to the next, and the part of it in which none

@@ -18,11 +18,11 @@ func TestLadderLeavesASettingAfterThreeLateRequests(t *testing.T) {
 		late, apart int
 		want        int
 	}{
-		{2, 1, 1}, {3, 1, 4}, {3, 7, 1}, {4, 7, 4}, {4, 8, 2}, {4, 20, 2},
+		{2, 1, 2}, {3, 1, 5}, {3, 7, 2}, {4, 7, 5}, {4, 8, 3}, {4, 20, 3},
 	} {
 		x := newLadderRun(h200, 20*ms)
-		x.never(0)
-		x.choose(1)
+		x.never(1)
+		x.choose(2)
 		for range 40 {
 			x.finish(9 * ms)
 		}
@@ -46,8 +46,8 @@ func TestLadderToleratesAFewLateRequests(t *testing.T) {
 		stays bool
 	}{{260, true}, {230, false}, {100, false}} {
 		x := newLadderRun(h200, ms)
-		x.never(0)
-		x.choose(1)
+		x.never(1)
+		x.choose(2)
 		for i := range 60_000 {
 			took := 5 * ms
 			if i%c.oneIn == c.oneIn-1 {
@@ -77,13 +77,13 @@ func TestLadderCountsALateRequestTwiceIfOthersWereNearlyLate(t *testing.T) {
 		want   int // late requests until the setting ends
 	}{{100 * time.Microsecond, 3}, {1900 * time.Microsecond, 2}} {
 		x := newLadderRun(h200, 20*ms)
-		x.never(0)
-		x.choose(1)
+		x.never(1)
+		x.choose(2)
 		for i := range 64 {
 			x.finish(8*ms + c.spread*time.Duration(i*37%64)/64)
 		}
 		n := 0
-		for x.chosen == 1 && n < 10 {
+		for x.chosen == 2 && n < 10 {
 			x.finish(testSLO + 200*time.Microsecond)
 			n++
 		}
@@ -109,7 +109,7 @@ func TestLadderForgivesStalls(t *testing.T) {
 	}
 	run := func(rung int, spread time.Duration) *ladderRun {
 		x := newLadderRun(h200, 20*ms)
-		x.never(0, 1, 2, 3, 4, 5)
+		x.never(0, 1, 2, 3, 4, 5, 6)
 		x.choose(rung)
 		for i := range 40 {
 			x.finish(8*ms + spread*time.Duration(i%8/7))
@@ -125,16 +125,16 @@ func TestLadderForgivesStalls(t *testing.T) {
 		took   time.Duration
 		want   int // late requests that count
 	}{
-		{"four default slices", 0, 0, 1, 8*ms + 4*2048*us, 0},
-		{"less than four default slices", 0, 0, 1, 8*ms + 4*2048*us - 1, 1},
-		{"four half slices", 1, 0, 1, 8*ms + 4*1024*us, 0},
+		{"four default slices", 1, 0, 1, 8*ms + 4*2048*us, 0},
+		{"less than four default slices", 1, 0, 1, 8*ms + 4*2048*us - 1, 1},
+		{"four half slices", 2, 0, 1, 8*ms + 4*1024*us, 0},
 		{"less than four half slices", 1, 0, 1, 8*ms + 4*1024*us - 1, 1},
-		{"four stop times", 4, 0, 1, 8*ms + 4*700*us, 0},
-		{"less than four stop times", 4, 0, 1, 8*ms + 4*700*us - 1, 1},
-		{"four times the spread", 4, ms, 1, 8*ms + 4*ms, 0},
-		{"less than four times the spread", 4, ms, 1, 8*ms + 4*ms - 1, 1},
-		{"six in a row", 4, 0, 6, 20 * ms, 0},
-		{"seven in a row", 4, 0, 7, 20 * ms, 1},
+		{"four stop times", 5, 0, 1, 8*ms + 4*700*us, 0},
+		{"less than four stop times", 5, 0, 1, 8*ms + 4*700*us - 1, 1},
+		{"four times the spread", 5, ms, 1, 8*ms + 4*ms, 0},
+		{"less than four times the spread", 5, ms, 1, 8*ms + 4*ms - 1, 1},
+		{"six in a row", 5, 0, 6, 20 * ms, 0},
+		{"seven in a row", 5, 0, 7, 20 * ms, 1},
 	} {
 		if got := stall(run(c.rung, c.spread), c.n, c.took); got != c.want {
 			t.Errorf("%s: %d late requests count, want %d", c.name, got, c.want)
@@ -152,10 +152,10 @@ func TestLadderForgivesStalls(t *testing.T) {
 	}
 	// A trial: the second in a row is due to it.
 	for n := 1; n <= 2; n++ {
-		x = run(4, 0)
-		x.setCurrent(3, x.now)
+		x = run(5, 0)
+		x.setCurrent(4, x.now)
 		x.begin()
-		if got := stall(x, n, 20*ms); got != n-1 || (x.current == 3) != (n == 1) {
+		if got := stall(x, n, 20*ms); got != n-1 || (x.current == 4) != (n == 1) {
 			t.Errorf("%d in a row in a trial: %d count, rung %d", n, got, x.current)
 		}
 	}
@@ -169,8 +169,8 @@ func TestLadderForgivesFewStallsInTheLongRun(t *testing.T) {
 		forgive bool
 	}{{180, true}, {90, false}} {
 		x := newLadderRun(h200, ms)
-		x.never(0, 1, 2, 3, 4, 5)
-		x.choose(4)
+		x.never(0, 1, 2, 3, 4, 5, 6)
+		x.choose(x.start)
 		counted := 0.0
 		for i := range 20_000 {
 			took := 8 * ms
@@ -304,23 +304,23 @@ func TestLadderPausesTheRungThatItLeaves(t *testing.T) {
 		}
 	}
 	x := newLadderRun(h200, ms)
-	x.never(0, x.last)
-	x.choose(1)
+	x.never(1, x.last)
+	x.choose(2)
 	for range 400 { // less than a trial takes
 		x.finish(9 * ms)
 	}
-	for x.chosen == 1 && x.total < 420 {
+	for x.chosen == 2 && x.total < 420 {
 		x.finish(testSLO + 500*time.Microsecond)
 	}
 	if x.chosen != x.start {
 		t.Fatalf("got rung %d after late requests, want %d", x.chosen, x.start)
 	}
-	if got := backOn(x, 1, func() { x.finish(9 * ms) }); got < 5*time.Second || got > 6*time.Second {
+	if got := backOn(x, 2, func() { x.finish(9 * ms) }); got < 5*time.Second || got > 6*time.Second {
 		t.Errorf("the setting with late requests is tried again after %v, want 5 s", got)
 	}
 
 	x = newLadderRun(h200, 20*ms)
-	x.never(0, 1, 2, 3)
+	x.never(1, 2, 3, 4)
 	x.choose(x.start)
 	finish := func() {
 		share := 0.6
@@ -356,7 +356,7 @@ func TestLadderStallsInARow(t *testing.T) {
 		{"another setting", func(x *ladderRun) { x.choose(x.current) }, 0},
 	} {
 		x := newLadderRun(h200, ms)
-		x.never(0, 1, 2, 3, 4, 5)
+		x.never(0, 1, 2, 3, 4, 5, 6)
 		for range 3000 { // so many allow 18 stalls
 			x.finish(8 * ms)
 		}
@@ -381,7 +381,7 @@ func TestLadderStallsInARow(t *testing.T) {
 // work gives way at once: it is stopped during requests if they take long enough and that is
 // not paused, and is no longer if more requests are late so.
 func TestLadderLeavesTheStrictestRungs(t *testing.T) {
-	const start, last = 4, 5
+	const start, last = 5, 6
 	for _, c := range []struct {
 		name      string
 		from      int
@@ -435,18 +435,18 @@ func TestLadderIsHopeless(t *testing.T) {
 		took        time.Duration
 		want        bool
 	}{
-		{"most are late", 4, 4, 16, 9, ms, true},
-		{"half", 4, 4, 16, 8, ms, false},
-		{"too few requests", 4, 4, 15, 15, ms, false},
-		{"long enough to stop batch work", 4, 4, 16, 9, 2*h200.StopTime + 1, false},
-		{"a milder setting", 3, 3, 16, 9, ms, false},
-		{"a trial", 3, 4, 16, 9, ms, false},
-		{"a trial at the start rung", 4, 5, 16, 9, ms, false},
+		{"most are late", 5, 5, 16, 9, ms, true},
+		{"half", 5, 5, 16, 8, ms, false},
+		{"too few requests", 5, 5, 15, 15, ms, false},
+		{"long enough to stop batch work", 5, 5, 16, 9, 2*h200.StopTime + 1, false},
+		{"a milder setting", 4, 4, 16, 9, ms, false},
+		{"a trial", 4, 5, 16, 9, ms, false},
+		{"a trial at the start rung", 5, 6, 16, 9, ms, false},
 	} {
 		var l ladder
 		l.build(h200)
 		l.current, l.chosen = c.current, c.chosen
-		l.rungs[4].tried, l.rungs[4].late = c.tried, c.late
+		l.rungs[l.start].tried, l.rungs[l.start].late = c.tried, c.late
 		l.took[0], l.requests = c.took, 1
 		if got := l.mostlyLate(); got != c.want {
 			t.Errorf("%s: hopeless %v, want %v", c.name, got, c.want)

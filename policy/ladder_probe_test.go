@@ -24,8 +24,44 @@ func TestLadderTrialTakes16RequestsAndHalfASecond(t *testing.T) {
 			}
 			at, n = c.at, c.n
 		}
-		if x.chosen != 0 || len(x.changes) != 4 {
-			t.Errorf("every %v: ends at rung %d by %d changes, want 0 by 4", every, x.chosen, len(x.changes))
+		if x.chosen != 1 || len(x.changes) != 4 {
+			t.Errorf("every %v: ends at rung %d by %d changes, want 1 by 4", every, x.chosen, len(x.changes))
+		}
+	}
+}
+
+// TestLadderMildestRungIsForLongRequests checks when the default slice is tried for online queues: if
+// requests need more device time than that, and nine of ten have as much time to spare for each
+// batch queue that runs beside them.
+func TestLadderMildestRungIsForLongRequests(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		needs    time.Duration // device time of a request
+		took     time.Duration
+		beside   int
+		measured bool
+		want     bool
+	}{
+		{"long", 3 * ms, testSLO - 3*ms - 1, 0, true, true},
+		{"as long as a slice", h200.Slice, 3 * ms, 0, true, false},
+		{"too little time to spare", 3 * ms, testSLO - 3*ms, 0, true, false},
+		{"two queues beside", 3 * ms, testSLO - 6*ms - 1, 2, true, true},
+		{"too little for two", 3 * ms, testSLO - 6*ms, 2, true, false},
+		{"not measured", 3 * ms, 3 * ms, 0, false, false},
+	} {
+		x := newLadderRun(h200, 20*ms)
+		x.choose(1)
+		x.measured, x.queuesBeside = c.measured, c.beside
+		for range 16 {
+			x.finish(c.took)
+			r := &x.rungs[1]
+			r.requests++
+			r.wall += x.every
+			r.lost += 80 * time.Microsecond
+			r.batch += x.every - c.needs - 90*time.Microsecond // an eighth of what is lost is not progress
+		}
+		if got := x.mayTry(0, x.now); got != c.want {
+			t.Errorf("%s: tried %v, want %v", c.name, got, c.want)
 		}
 	}
 }
@@ -81,7 +117,7 @@ func TestLadderFirstLateRequestEndsATrial(t *testing.T) {
 		first, factor time.Duration
 	}{{5, 5 * time.Second, 2}, {0, 10 * time.Second, 4}} {
 		x := newLadderRun(h200, 11*ms)
-		x.never(0, 1, 2)
+		x.never(1, 2, 3)
 		got := pauses(x, c.inTime, 7)
 		want := c.first
 		for i, p := range got {
@@ -106,7 +142,7 @@ func TestLadderKeepsASettingByWhichBatchWorkGains(t *testing.T) {
 		keep bool
 	}{{0.03, true}, {0.025, true}, {0.015, false}, {0, false}, {-0.1, false}} {
 		x := newLadderRun(h200, 20*ms)
-		x.never(0, 1, 2)
+		x.never(1, 2, 3)
 		x.choose(x.start)
 		for range 25 * 50 { // 25 s: a second trial is over
 			share := 0.6
@@ -288,7 +324,7 @@ func TestLadderStopsBatchOnlyIfSwitchesCostMuch(t *testing.T) {
 		tries bool
 	}{{0.09, 5 * ms, true}, {0.07, 5 * ms, false}, {0, 5 * ms, false}, {0.09, 2 * h200.StopTime, false}, {0.09, 2*h200.StopTime + 1, true}} {
 		x := newLadderRun(h200, 20*ms)
-		x.never(0, 1, 2, 3)
+		x.never(1, 2, 3, 4)
 		x.choose(x.start)
 		for range 100 {
 			x.gets(0.6)
@@ -352,11 +388,11 @@ func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
 	for _, c := range []struct {
 		least, tenth time.Duration // time to spare of two of 25 requests, and of four
 		want         int
-	}{{2 * ms, 2 * ms, 3}, {50 * time.Microsecond, 500 * time.Microsecond, 4}} {
+	}{{2 * ms, 2 * ms, 4}, {50 * time.Microsecond, 500 * time.Microsecond, 5}} {
 		x := newLadderRun(h200, 20*ms)
-		x.never(0, 1, 2, 5)
-		x.choose(4)
-		x.setCurrent(3, x.now) // a trial
+		x.never(1, 2, 3, x.last)
+		x.choose(x.start)
+		x.setCurrent(4, x.now) // a trial
 		x.begin()
 		for i := range 25 { // half a second
 			switch {
@@ -371,8 +407,8 @@ func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
 		if x.current != c.want || x.chosen != c.want {
 			t.Errorf("%v to spare: got rung %d, chosen %d, want %d", c.least, x.current, x.chosen, c.want)
 		}
-		if paused := x.rungs[3].retry == x.now.Add(5*time.Second); paused != (c.want == 4) {
-			t.Errorf("%v to spare: the setting is paused until %v from now", c.least, x.rungs[3].retry.Sub(x.now))
+		if paused := x.rungs[4].retry == x.now.Add(5*time.Second); paused != (c.want == x.start) {
+			t.Errorf("%v to spare: the setting is paused until %v from now", c.least, x.rungs[4].retry.Sub(x.now))
 		}
 	}
 }

@@ -91,10 +91,10 @@ func TestLadderHasTheDocumentedRungs(t *testing.T) {
 		want  []setting
 		start int
 	}{
-		{"H200", h200, []setting{{}, {slice: 1024 * us, bound: 16}, {slice: 512 * us, bound: 16}, {slice: 256 * us, bound: 4}, atOnce, stopped}, 4},
-		{"any slice is safe", sched.Device{Slice: 2 * ms}, []setting{{}, {slice: ms, bound: 16}, {slice: 500 * us, bound: 16}, {slice: 250 * us, bound: 16}, {slice: 125 * us, bound: 4}, atOnce, stopped}, 5},
-		{"half can be shared", sched.Device{Slice: 2 * ms, MinSharedSlice: ms}, []setting{{}, {slice: ms, bound: 4}, atOnce, stopped}, 2},
-		{"only the default can", sched.Device{Slice: 2 * ms, MinSharedSlice: 2 * ms}, []setting{{}, atOnce, stopped}, 1},
+		{"H200", h200, []setting{{}, {}, {slice: 1024 * us, bound: 16}, {slice: 512 * us, bound: 16}, {slice: 256 * us, bound: 4}, atOnce, stopped}, 5},
+		{"any slice is safe", sched.Device{Slice: 2 * ms}, []setting{{}, {}, {slice: ms, bound: 16}, {slice: 500 * us, bound: 16}, {slice: 250 * us, bound: 16}, {slice: 125 * us, bound: 4}, atOnce, stopped}, 6},
+		{"half can be shared", sched.Device{Slice: 2 * ms, MinSharedSlice: ms}, []setting{{}, {}, {slice: ms, bound: 4}, atOnce, stopped}, 3},
+		{"only the default can", sched.Device{Slice: 2 * ms, MinSharedSlice: 2 * ms}, []setting{{}, {}, atOnce, stopped}, 2},
 		{"no slices", sched.Device{}, []setting{{}, {bound: 16}, {bound: 4}, {bound: 4, stopWhenBusy: true}, atOnce}, 4},
 	} {
 		var l ladder
@@ -137,9 +137,9 @@ func TestQuantileOfARing(t *testing.T) {
 // 256 requests; of all requests, about the last 2,000 count.
 func TestLadderForgets(t *testing.T) {
 	x := newLadderRun(h200, 20*ms)
-	x.never(0, 1, 2, 3, 4, 5)
-	x.choose(4)
-	r := &x.rungs[4]
+	x.never(0, 1, 2, 3, 4, 5, 6)
+	x.choose(x.start)
+	r := &x.rungs[x.start]
 	for i := range 257 {
 		took := 9 * ms
 		if i%64 == 0 {
@@ -154,7 +154,7 @@ func TestLadderForgets(t *testing.T) {
 	}
 
 	x = newLadderRun(h200, 20*ms)
-	x.never(0, 1, 2, 3, 4, 5)
+	x.never(0, 1, 2, 3, 4, 5, 6)
 	x.recentStalls, x.recentLate = 10, 20
 	for range 4000 {
 		x.finish(5 * ms)
@@ -187,14 +187,18 @@ func TestLadderRestarts(t *testing.T) {
 	}
 }
 
-// TestLadderSharedSlice checks that with each setting batch queues side by side have the slice of
-// the one whose turn it is.
-func TestLadderSharedSlice(t *testing.T) {
+// TestLadderSlices checks that with each setting batch queues side by side have the slice of the one
+// whose turn it is, and that with all but the mildest one online queues have theirs.
+func TestLadderSlices(t *testing.T) {
 	var l ladder
 	l.build(h200)
 	for i := range l.last + 1 {
-		if set := l.setting(i); set.sharedSlice != l.rungs[i].slice || set.slice != l.rungs[i].slice {
+		set := l.setting(i, 20*ms)
+		if set.sharedSlice != l.rungs[i].slice || set.slice != l.rungs[i].slice {
 			t.Errorf("rung %d: got a slice of %v, and %v side by side, want %v", i, set.slice, set.sharedSlice, l.rungs[i].slice)
+		}
+		if long := set.onlineSlice == 20*ms; long != (i > 0) {
+			t.Errorf("rung %d: online queues have a slice of %v", i, set.onlineSlice)
 		}
 	}
 }

@@ -117,11 +117,11 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		}
 	}
 	wake := p.updateQuiet(v.Now, adapts)
-	set := p.ladder.setting(p.ladder.start) // as giveway, unless slo adapts
-	set.sharedSlice, set.onlineSlice = p.base.sharedSlice, p.base.onlineSlice
+	set := p.ladder.setting(p.ladder.start, p.base.onlineSlice) // as giveway, unless slo adapts
+	set.sharedSlice = p.base.sharedSlice
 	switch {
 	case p.isQuiet:
-		set = p.ladder.setting(0)
+		set = p.ladder.setting(0, 0)
 	case adapts:
 		p.adapt(v, requests, finished, openTime)
 		wake = earlier(wake, p.nextLate(v, requests))
@@ -163,8 +163,7 @@ func (p *slo) adapt(v *sched.View, requests []requestState, finished int, openTi
 
 // adaptedSetting returns the setting of the rung in force.
 func (p *slo) adaptedSetting(now sched.Time) setting {
-	set := p.ladder.setting(p.ladder.current)
-	set.onlineSlice = p.base.onlineSlice
+	set := p.ladder.setting(p.ladder.current, p.base.onlineSlice)
 	set.betweenRequests = p.base.sharedSlice != sched.MinSlice && p.ladder.mayPredict(now)
 	return set
 }

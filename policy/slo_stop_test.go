@@ -88,7 +88,7 @@ func TestLadderCountsQueuesSideBySide(t *testing.T) {
 	for _, beside := range []int{0, 1, 3} {
 		l.queuesBeside = beside
 		n := time.Duration(max(beside, 1))
-		for i, want := range []time.Duration{n * h200.Slice, n * h200.Slice / 2, n * h200.Slice / 4, n * h200.Slice / 8, 0} {
+		for i, want := range []time.Duration{n * h200.Slice, n * h200.Slice, n * h200.Slice / 2, n * h200.Slice / 4, n * h200.Slice / 8, 0} {
 			if got := l.batchStay(i); got != want {
 				t.Errorf("%d queues side by side, rung %d: online work waits for %v, want %v", beside, i, got, want)
 			}

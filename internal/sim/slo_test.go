@@ -294,3 +294,29 @@ func TestSLOWithNewcomers(t *testing.T) {
 		}
 	}
 }
+
+// TestSLOSharesTheDeviceWithALoop checks that training beside requests that follow each other without a
+// pause gets what it gets natively where the SLO permits it, and that a tight SLO is met all the same.
+func TestSLOSharesTheDeviceWithALoop(t *testing.T) {
+	long(t)
+	for _, c := range []struct {
+		slo   time.Duration
+		least float64 // of the native rate of training
+	}{{15 * ms, 0.95}, {6500 * us, 0.5}} { // alone a request takes 4.6 ms
+		decode := withRequests(c.slo, sim.Kernels{Count: 60, Time: sim.Around(60*us, 0.1), Gap: sim.Around(8*us, 0)})
+		decode.Arrival = sim.Arrival{Kind: sim.Closed, Every: 100 * us}
+		decode.Before = sim.Around(400*us, 0.1)
+		run := func(policy string) (met, batch float64) {
+			cfg := sloWorld(t, 1, policy, decode, training("be"))
+			cfg.Warmup = 5 * time.Second
+			r := sim.New(cfg).Run()
+			return r.Clients[0].SLOMet, r.Clients[1].Rate
+		}
+		_, native := run("native")
+		met, batch := run("slo")
+		t.Logf("SLO %v: met by %.4f, batch rate %.3f of native", c.slo, met, batch/native)
+		if met < 0.99 || batch < c.least*native {
+			t.Errorf("SLO %v: met by %.4f with %.3f of the native batch rate, want 0.99 and %.2f", c.slo, met, batch/native, c.least)
+		}
+	}
+}
