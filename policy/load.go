@@ -60,8 +60,9 @@ type loadState struct {
 	waited bool       // since the last measurement, it was stopped for some of the time
 	read   reading    // the last measurement since then; at is zero if there was none
 
-	presence presence
-	use      meanTime // how much it uses of its turns since the last verdict, as the part of a second: see judgeByUse
+	presence        presence
+	restedAtTurnEnd int      // overlaps in a row that showed this: see giveway.restedAtTurnEnd
+	use             meanTime // how much it uses of its turns since the last verdict, as the part of a second: see judgeByUse
 
 	// When the last verdict was, until when it holds, and for how long that is. The retrial of
 	// a suspected queue begins at heldUntil.
@@ -87,8 +88,9 @@ type reading struct {
 }
 
 // watch updates the state from the visits of q. Beside says that q runs beside other batch or standard
-// queues, and alone is for how long those have been alone on the device so far.
-func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool, alone time.Duration) {
+// queues, and alone is for how long those have been alone on the device so far. Online says that there is
+// online work.
+func (r *loadState) watch(q *sched.Queue, now sched.Time, beside, online bool, alone time.Duration) {
 	switch {
 	case !q.Visits.Known:
 		r.since = 0 // a window that goes on later would count time that is estimated
@@ -121,6 +123,9 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool, alone tim
 	w.served += q.Served - last.served
 	if took := q.MeasuredAt.Sub(last.at); !r.waited {
 		w.took += took
+		if !online { // which has gaps of its own
+			took -= q.Visits.Alone - last.visits.Alone
+		}
 		r.presence.add(took, alone-last.alone)
 	}
 	r.waited = false

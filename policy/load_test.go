@@ -31,7 +31,7 @@ func (l *loadTest) measure(visits, full uint64, served time.Duration) {
 	l.q.Visits.Full += full
 	l.q.Served += served
 	l.q.MeasuredAt = l.now
-	l.watch(&l.q, l.now, l.beside, l.alone)
+	l.watch(&l.q, l.now, l.beside, false, l.alone)
 }
 
 // measureBeside is measure for when other queues were alone for some of the time.
@@ -59,7 +59,7 @@ func TestLoadOfAStoppedQueue(t *testing.T) {
 	l := newLoadTest(0)
 	l.measure(2, 1, 4*ms)
 	l.q.State = sched.Stopped
-	l.watch(&l.q, l.now, true, 0)
+	l.watch(&l.q, l.now, true, false, 0)
 	l.now = l.now.Add(time.Second)
 	l.q.State = sched.Running
 	l.measure(0, 0, ms)
@@ -232,7 +232,7 @@ func TestLoadWithoutVisits(t *testing.T) {
 		l.measure(0, 0, ms)
 	}
 	l.now, l.q.MeasuredAt = l.now+1, l.now+1
-	if l.watch(&l.q, l.now, true, 0); l.verdict != lightLoad || l.heldUntil != l.now.Add(holdTime) {
+	if l.watch(&l.q, l.now, true, false, 0); l.verdict != lightLoad || l.heldUntil != l.now.Add(holdTime) {
 		t.Errorf("little, just after 250 ms: got load %d for %v, want light for half a second", l.verdict, l.heldUntil.Sub(l.now))
 	}
 	l = newLoadTest(0)
@@ -565,7 +565,7 @@ func TestLostMeasurementIsNoSign(t *testing.T) {
 	l.q.Measured, l.q.Visits.Known = false, false
 	l.now = l.now.Add(2 * time.Second)
 	l.q.Served += time.Second // half of the time, by estimate
-	l.watch(&l.q, l.now, true, 0)
+	l.watch(&l.q, l.now, true, false, 0)
 	l.q.Measured, l.q.Visits.Known = true, true
 	if l.visitsOf(500 * time.Microsecond); l.verdict != heavyLoad {
 		t.Errorf("got load %d, want heavy as before", l.verdict)
@@ -576,7 +576,7 @@ func TestLostMeasurementIsNoSign(t *testing.T) {
 	}
 	l.q.Visits.Known = false
 	l.now = l.now.Add(2 * time.Second)
-	l.watch(&l.q, l.now, true, l.alone)
+	l.watch(&l.q, l.now, true, false, l.alone)
 	l.q.Visits.Known = true
 	l.measureBeside(1, 1, 2*ms, 8*ms)
 	if l.measureBeside(1, 1, 2*ms, 8*ms); l.presence.filled() != 0 {

@@ -6,12 +6,14 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// overlap is how giveway notices that a heavy queue has become light. If there are only heavy
-// queues, they take turns, and their visits tell nothing because no other queue runs. So from
-// time to time the queue whose turn is over and the next one run beside each other for a moment.
+// overlap is how giveway notices that a heavy queue has become light, or rests between its steps. If there
+// are only heavy queues, they take turns, and their visits tell nothing because no other queue runs. So
+// from time to time the queue whose turn is over and the next one run beside each other for a moment.
+// Without online work there are overlaps beside light queues too: those may have no work in that moment.
 type overlap struct {
 	leaving sched.QueueID // the queue whose turn is over, during an overlap; zero: there is none
 	since   sched.Time    // when the overlap began
+	served  time.Duration // Queue.Served of the leaving queue then
 	next    sched.Time    // no overlap begins before this
 }
 
@@ -27,15 +29,15 @@ const (
 )
 
 // beginOverlap lets the queue whose turn is over run on beside the next, if it is time to and the
-// visits of both can tell. If there are light queues, heavy ones run beside them anyway. Newcomers
+// visits of both can tell. Beside online work, light queues are enough to judge heavy ones by. Newcomers
 // need a trial, which is as rare as an overlap beside online work, so the trial goes first. A queue of
 // class idle leaves at once.
 func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
-	if s.lightQueues > 0 || sum.expecting || now < s.overlap.next || leaving.ID == entering.ID || !canOverlap(leaving) || !canOverlap(entering) ||
+	if s.newcomersTried || s.lightQueues > 0 && sum.activeOnline > 0 || sum.expecting || now < s.overlap.next || leaving.ID == entering.ID || !canOverlap(leaving) || !canOverlap(entering) ||
 		sum.activeOnline > 0 && (set.sharedSlice == sched.MinSlice || sum.newcomers > 0) {
 		return
 	}
-	s.overlap.leaving, s.overlap.since = leaving.ID, now
+	s.overlap.leaving, s.overlap.since, s.overlap.served = leaving.ID, now, leaving.Served
 	s.overlap.next = now.Add(overlapPause)
 }
 
@@ -54,6 +56,9 @@ func (p *giveway) updateOverlap(v *sched.View, states []queueState, sum *summary
 	}
 	took := v.Now.Sub(p.overlap.since)
 	if p.judgedInOverlap(v, states, p.overlap.leaving) && p.judgedInOverlap(v, states, p.current) || took >= limit || sum.wantClear {
+		if sum.activeOnline == 0 && p.restedAtTurnEnd(v, states, sum.running) { // beside online work all may wait
+			p.overlap.next = v.Now // others may rest too
+		}
 		p.overlap.leaving = 0
 		p.overlap.next = max(p.overlap.next, v.Now.Add(rarity*took))
 		return
@@ -65,4 +70,29 @@ func (p *giveway) updateOverlap(v *sched.View, states []queueState, sum *summary
 func (p *giveway) judgedInOverlap(v *sched.View, states []queueState, id sched.QueueID) bool {
 	i, ok := index(v.Queues, id)
 	return !ok || states[i].load.judgedAt >= p.overlap.since
+}
+
+// restedAtTurnEnd reports whether the queue that leaves had no work at the end of its turn: it was served
+// for less than half of its part, although the overlap took long enough for each queue to have its slice.
+// A queue of which that is true twice in a row is light. Without an overlap nothing would tell: the
+// context of a queue that rests stays on the device if no other comes.
+func (p *giveway) restedAtTurnEnd(v *sched.View, states []queueState, running int) bool {
+	i, ok := index(v.Queues, p.overlap.leaving)
+	if !ok {
+		return false
+	}
+	q, load := &v.Queues[i], &states[i].load
+	took, n := q.MeasuredAt.Sub(p.overlap.since), time.Duration(running)
+	if took < n*v.Devices[0].Slice*5/4 { // with the switches
+		return false
+	}
+	if 2*n*(q.Served-p.overlap.served) > took {
+		load.restedAtTurnEnd = 0
+		return false
+	}
+	if load.restedAtTurnEnd++; load.restedAtTurnEnd >= 2 {
+		load.restedAtTurnEnd = 0
+		load.foundLight(v.Now)
+	}
+	return true
 }

@@ -8,7 +8,7 @@ import "time"
 // work, so no other is ever alone. A queue that computes for a moment and then rests, for example
 // because it loads data, leaves others alone.
 type presence struct {
-	beside time.Duration // time in which the queue ran beside others
+	beside time.Duration // time in which the queue ran beside others, and was not alone itself
 	absent time.Duration // of that, the time in which one of the others was alone
 }
 
@@ -17,8 +17,10 @@ const (
 	maxPresence = 500 * time.Millisecond // of beside, from which on what was before counts half
 )
 
-// add adds a period in which the queue ran beside others, one of which was alone for some of the time.
+// add adds a period in which the queue ran beside others and was not alone, and for how much of it one of
+// the others was.
 func (p *presence) add(took, alone time.Duration) {
+	took = max(took, 0) // how long a visit was longer than its slice is known late
 	p.beside += took
 	p.absent += min(max(alone, 0), took) // less than before if a queue was closed
 	if p.beside > maxPresence {

@@ -104,11 +104,23 @@ func TestLoadOfTwoThatRest(t *testing.T) {
 	for range 20 {
 		l.measureBeside(0, 0, 0, 0)
 		l.q.State = sched.Stopped
-		l.watch(&l.q, l.now, true, l.alone)
+		l.watch(&l.q, l.now, true, false, l.alone)
 		l.q.State = sched.Running
 		l.measureBeside(1, 1, 2*ms, 10*ms)
 	}
 	if l.verdict == lightLoad {
 		t.Error("others were alone while the queue was stopped: got light, want not")
+	}
+}
+
+// TestPresenceWhileAlone checks that the time in which the queue itself was alone tells nothing about it.
+func TestPresenceWhileAlone(t *testing.T) {
+	l := newLoadTest(0)
+	for range 40 { // beside others that rest most of the time
+		l.q.Visits.Alone += 8 * ms
+		l.measureBeside(0, 0, 9*ms, ms)
+	}
+	if got := l.presence.filled(); got != 0 {
+		t.Errorf("a queue that is absent for half of the time in which others have work: got %.2f, want 0", got)
 	}
 }

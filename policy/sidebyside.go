@@ -111,7 +111,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		// With a slice in which a queue makes no progress, all its visits are short. With one
 		// longer than the default slice, such as that of a floor turn, online work ends them.
 		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
-		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, alone-q.Visits.Alone)
+		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, sum.activeOnline > 0, alone-q.Visits.Alone)
 		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {
 			st.servedThen, st.unservedSince = q.Served, v.Now
 		}
@@ -168,7 +168,9 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	s.sharesBetweenRequests = sharing && sum.activeOnline > 0 && set.sharedSlice == sched.MinSlice
 	switch {
 	case sharing, s.mayShare && sum.learning:
-		s.overlap.leaving = 0
+		if sum.onlineWaits() {
+			s.overlap.leaving = 0
+		}
 		sum.wake = earlier(sum.wake, sum.onlineChange)
 	case sum.inRotation < 2 || !sum.uncounted:
 		return
@@ -192,10 +194,10 @@ func (s *sideBySide) takesPart(st *queueState) bool {
 // runsBeside reports whether q runs side by side with others now.
 func (p *giveway) runsBeside(q *sched.Queue, st *queueState) bool {
 	switch {
+	case p.overlap.leaving != 0 && (q.ID == p.overlap.leaving || q.ID == p.current):
+		return true
 	case p.sharingNow:
 		return st.sideBySide && !st.outsideGroup || q.ID == p.current && st.takesTurns && q.Attr.Class == sched.Batch
-	case p.overlap.leaving != 0:
-		return q.ID == p.overlap.leaving || q.ID == p.current
 	}
 	return false
 }

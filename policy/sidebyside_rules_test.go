@@ -308,7 +308,9 @@ func TestOverlapBegins(t *testing.T) {
 		{"beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.activeOnline = 1 }, true},
 		{"a newcomer", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.newcomers = 1 }, true},
 		{"a newcomer beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.activeOnline, s.newcomers = 1, 1 }, false},
-		{"light queues", func(p *giveway, _ *sched.View, _ *summary, _ *setting) { p.lightQueues = 1 }, false},
+		{"light queues", func(p *giveway, _ *sched.View, _ *summary, _ *setting) { p.lightQueues = 1 }, true},
+		{"light queues beside online work", func(p *giveway, _ *sched.View, s *summary, _ *setting) { s.activeOnline, p.lightQueues = 1, 1 }, false},
+		{"a trial", func(p *giveway, _ *sched.View, _ *summary, _ *setting) { p.newcomersTried = true }, false},
 		{"a request is expected", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.expecting = true }, false},
 		{"soon after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.overlap.next = v.Now + 1 }, false},
 		{"a while after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.overlap.next = v.Now }, true},
@@ -331,6 +333,56 @@ func TestOverlapBegins(t *testing.T) {
 			t.Errorf("%s: an overlap begins: %v, want %v", tt.name, got, tt.want)
 		}
 		if tt.want && p.overlap.next != v.Now.Add(time.Second) || !tt.want && p.overlap.next != next {
+			t.Errorf("%s: the next overlap is due %v from now", tt.name, p.overlap.next.Sub(v.Now))
+		}
+	}
+}
+
+// TestOverlapShowsRest checks that a queue which is hardly served in two overlaps in a row, although
+// they take long enough, is light, and that the next overlap does not have to wait for a second.
+func TestOverlapShowsRest(t *testing.T) {
+	const n = maxOverlap
+	slice := h200Device.Slice
+	for _, tt := range []struct {
+		name    string
+		running int
+		took    time.Duration
+		served  []time.Duration // in each overlap
+		online  bool
+		want    load
+		soon    bool // the next overlap may begin soon
+	}{
+		{"not served", 2, n, []time.Duration{0, 0}, false, lightLoad, true},
+		{"once", 2, n, []time.Duration{0}, false, heavyLoad, true},
+		{"not twice in a row", 2, n, []time.Duration{0, n / 2, 0}, false, heavyLoad, true},
+		{"less than half of its part", 2, n, []time.Duration{n/4 - 1, n / 4}, false, lightLoad, true},
+		{"half of its part", 2, n, []time.Duration{n/4 + 1, n/4 + 1}, false, heavyLoad, false},
+		{"many others", 10, n, []time.Duration{n / 20, n / 20}, false, lightLoad, true},
+		{"too many to tell", 20, n, []time.Duration{0, 0}, false, heavyLoad, false},
+		{"too short", 2, slice*5/2 - 1, []time.Duration{0, 0}, false, heavyLoad, false},
+		{"beside online work", 2, n, []time.Duration{0, 0}, true, heavyLoad, false},
+	} {
+		p, v, states := overlapNode()
+		states[0].load.verdict = heavyLoad
+		sum, set := summary{rotationClass: sched.Batch, running: tt.running}, p.ownSetting()
+		for _, served := range tt.served {
+			p.overlap.next = v.Now
+			p.beginOverlap(v.Now, &v.Queues[0], &v.Queues[1], &sum, &set)
+			began := v.Now
+			v.Now = v.Now.Add(maxOverlap)
+			v.Queues[0].MeasuredAt, v.Queues[0].Served = began.Add(tt.took), v.Queues[0].Served+served
+			if tt.online {
+				sum.activeOnline = 1
+			}
+			if p.updateOverlap(v, states, &sum); p.overlap.leaving != 0 {
+				t.Fatalf("%s: the overlap goes on", tt.name)
+			}
+			sum.activeOnline = 0
+		}
+		if got := states[0].load.verdict; got != tt.want {
+			t.Errorf("%s: got load %d, want %d", tt.name, got, tt.want)
+		}
+		if soon := p.overlap.next == v.Now.Add(maxOverlap); soon != tt.soon {
 			t.Errorf("%s: the next overlap is due %v from now", tt.name, p.overlap.next.Sub(v.Now))
 		}
 	}
@@ -498,7 +550,7 @@ func TestSideBySideOrTurns(t *testing.T) {
 		if got := max(sum.wake-v.Now, 0); got != sched.Time(tt.step) {
 			t.Errorf("%s: the policy looks again after %v, want %v", tt.name, time.Duration(got), tt.step)
 		}
-		if apart := tt.step > 0 && tt.loads[0] == light; apart != (p.overlap.leaving == 0) {
+		if apart := tt.step > 0 && tt.loads[0] == light && tt.sum.activeOnline > 0; apart != (p.overlap.leaving == 0) {
 			t.Errorf("%s: an overlap goes on: %v, want %v", tt.name, p.overlap.leaving != 0, !apart)
 		}
 	}

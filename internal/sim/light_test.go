@@ -264,6 +264,31 @@ func TestManyLightJobs(t *testing.T) {
 	}
 }
 
+// TestManyJobsThatRest checks that jobs which compute for a while and then wait for their data get about
+// what they get natively, although each of them fills its slices while it computes. Of eight jobs one is
+// alone on the GPU for some of the time, of sixteen hardly ever.
+func TestManyJobsThatRest(t *testing.T) {
+	long(t)
+	for _, c := range []struct {
+		jobs  int
+		least float64 // of the native sum
+	}{{8, 0.97}, {16, 0.78}} {
+		var m mixture
+		for i := range c.jobs {
+			m.batch = append(m.batch, sim.ClientConfig{
+				Name: fmt.Sprint("rests", i), Attr: sched.Attr{Class: sched.Batch},
+				Arrival: sim.Arrival{Kind: sim.Closed, Every: 200 * ms, Jitter: sim.Dist{Kind: sim.Exponential, Mean: 20 * ms}},
+				Kernels: []sim.Kernels{{Count: 100, Time: sim.Around(200*us, 0.1)}},
+			})
+		}
+		native, got := m.run(t, 1, "native"), m.run(t, 1, "giveway")
+		t.Logf("%d jobs: %.3f of the native sum", c.jobs, got.sum/native.sum)
+		if got.sum < c.least*native.sum {
+			t.Errorf("%d jobs: %.3f of the native sum, want %.2f", c.jobs, got.sum/native.sum, c.least)
+		}
+	}
+}
+
 // TestTwoOnlineClients checks that a long online request does not keep short ones waiting for
 // longer than natively, beside batch work.
 func TestTwoOnlineClients(t *testing.T) {
