@@ -634,26 +634,30 @@ static void *pinned_thread(void *arg) {
   printf("program policy=%d cpus=%d\n", policy, CPU_COUNT(&cpus));
   return arg;
 }
-static void print_thread(const char *tid) {
+static int print_thread(const char *tid) {
   char path[64], text[4096] = "";
   cpu_set_t cpus;
   snprintf(path, sizeof path, "/proc/self/task/%s/status", tid);
   FILE *f = fopen(path, "r");
-  if (!f) return;
+  if (!f) return 0;
   if (!fread(text, 1, sizeof text - 1, f)) printf("%s cannot be read\n", path);
   fclose(f);
   char *mask = strstr(text, "\nSigBlk:\t");
-  if (strncmp(text, "Name:\tgiveway-late\n", 19) != 0 || !mask) return;
+  if (strncmp(text, "Name:\tgiveway-late\n", 19) != 0 || !mask) return 0;
   printf("timer policy=%d cpus=%d blocked=%llu\n", sched_getscheduler(atoi(tid)), cpus_of(atoi(tid), &cpus), strtoull(mask + 9, NULL, 16));
+  return 1;
 }
 static void realtime(void) {
   pthread_t t;
   struct dirent *e;
   MUST(pthread_create(&t, NULL, pinned_thread, NULL));
   MUST(pthread_join(t, NULL));
-  DIR *d = opendir("/proc/self/task");
-  while (d && (e = readdir(d))) print_thread(e->d_name);
-  if (d) closedir(d);
+  for (int tries = 0, found = 0; tries < 10000 && !found; tries++) { /* a thread sets its name when it first runs */
+    DIR *d = opendir("/proc/self/task");
+    while (d && (e = readdir(d))) found |= print_thread(e->d_name);
+    if (d) closedir(d);
+    nap(1000000);
+  }
 }
 
 /* Forks, and in the end exits, in the middle of a request. */
