@@ -11,7 +11,7 @@ import (
 )
 
 // ladderRun drives a ladder as slo does, without a scheduler: a setting is in force at
-// once, and a request finishes every so often. docs/POLICIES.md states the figures that
+// once, and a request finishes every so often. docs/GIVEWAY-AND-SLO.md states the figures that
 // are tested here.
 type ladderRun struct {
 	*ladder

@@ -11,7 +11,7 @@ import (
 )
 
 // Question asks an external policy for a plan: the state of a device at one instant. It
-// is sent as one line of JSON; docs/POLICIES.md explains the fields.
+// is sent as one line of JSON; docs/OWN-POLICY.md explains the fields.
 type Question struct {
 	Number  uint64           `json:"question"`
 	Now     sched.Time       `json:"now_ns"`

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A scheduling policy for Giveway in a process of its own: highest priority first.
 
-It reads one question a line and answers each with one line; docs/POLICIES.md
+It reads one question a line and answers each with one line; docs/OWN-POLICY.md
 describes the fields. It needs Python's standard library only:
 
     giveway policy external --exec 'python3 priority.py'

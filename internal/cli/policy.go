@@ -62,7 +62,7 @@ func newPolicyExternal() *cobra.Command {
 		Short: "Choose a policy that another process computes",
 		Long: `Choose a policy that another process computes. The process listens on a unix socket
 (--socket), or the daemon starts it with its own rights (--exec). It reads one question a
-line and answers each with one line; docs/POLICIES.md describes them, and
+line and answers each with one line; docs/OWN-POLICY.md describes them, and
 examples/policy/priority.py is a complete policy.
 
 It is refused if nothing listens on the socket, or if the command ends at once. While the

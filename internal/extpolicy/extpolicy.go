@@ -1,7 +1,7 @@
 // Package extpolicy connects the scheduler to an external policy, which another process
 // computes. The process listens on a unix socket, or the daemon starts it and uses its
 // standard input and output. Questions and answers are lines of JSON: see
-// docs/POLICIES.md.
+// docs/OWN-POLICY.md.
 //
 // The process is not trusted: answers are bounded and checked, and while there is no
 // valid answer in time, a fallback policy decides. Nothing here blocks the loop.
