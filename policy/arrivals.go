@@ -17,7 +17,7 @@ type arrivals struct {
 // policy that cleared the device for longer would be overruled.
 const maxLead = 500 * time.Millisecond
 
-// An announcement may be late by a lateNotice-th of the lead.
+// An announcement may be late by 1/lateNotice of the lead.
 const lateNotice = 4
 
 func (a *arrivals) arrivalParams() params {
@@ -68,9 +68,9 @@ type announced struct {
 }
 
 // update reports whether the announced request of q is expected or served now, whether the device is
-// to be clear for it, and when either changes; zero is not by itself. Lead is how long it takes to
-// clear the device. A request that does not come within patience is not waited for, and one that
-// takes longer than longest is not protected to its end.
+// to be clear for it, and when either changes without an event; zero: it does not. lead is how long it
+// takes to clear the device. The policy does not wait for a request that does not come within
+// patience, and does not protect one for more than longest.
 //
 // If less than lead is left when a request is announced, or it comes much too early, batch queues would
 // be stopped while it is served. Each stop interrupts it, so the device is not cleared then.

@@ -159,7 +159,7 @@ func (b *burst) endBurst(v *sched.View, count visitCount) {
 }
 
 // endGap ends the gap when it is over. A burst follows if the online queue came on after every
-// slice of the batch queue, or if the gap was measured for too short a time to tell.
+// slice of the batch queue, or if the gap was measured for too short a time to decide.
 func (b *burst) endGap(now sched.Time, count visitCount, slice time.Duration) {
 	if b.from.at == 0 && count.at > b.since {
 		b.from = count

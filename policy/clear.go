@@ -6,10 +6,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// clearing is what is known about clearing the device. A request that is expected finds only
+// clearing measures how long it takes to clear the device. A request that is expected finds only
 // one batch queue on the device, the one whose turn it is, with the minimum slice. The others
 // are stopped shortly before, and started again when the request is over. How long before
-// depends on how long the calls of the driver take, which makes one after the other.
+// depends on how long the driver's calls take, which follow one another.
 type clearing struct {
 	wanted bool          // the device was to be clear at the last plan
 	since  sched.Time    // when the calls began, if it is wanted; zero: they are over
@@ -18,7 +18,7 @@ type clearing struct {
 	slow   time.Duration // what nearly all calls take at most: see slowDecay
 }
 
-// slowDecay is how slowly clearing.slow falls: by a slowDecay-th of the distance to the mean at each
+// slowDecay is how slowly clearing.slow falls: by 1/slowDecay of the distance to the mean at each
 // clearing. It rises at once to what the slowest took. So the device is clear in time for 99 of 100
 // requests if calls take 1 ms and an exponentially distributed 150 us more (TestClearLeadFitsSlowCalls).
 // How the times of calls are distributed on a GPU has not been measured.
@@ -27,9 +27,10 @@ const slowDecay = 500
 // callsOfTurn is how many calls a change of turns takes.
 const callsOfTurn = 3
 
-// callsToClear returns how many calls it takes to clear the device: one for each queue that runs side
-// by side with the one whose turn it is, and one for the slice of that. If none does, the device is clear
-// when no change of turns is under way: the stop of one queue, and start and slice of the next.
+// callsToClear returns how many calls it takes to clear the device: one for the slice of the queue
+// whose turn it is, and one for each queue that runs side by side with it. If none does, the device is
+// clear unless turns are changing, which takes callsOfTurn: the stop of one queue, the start and the
+// slice of the next.
 func (p *giveway) callsToClear(v *sched.View, states []queueState) int {
 	if !p.sharing {
 		return callsOfTurn

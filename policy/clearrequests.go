@@ -11,23 +11,23 @@ import (
 //
 // A request that is one dense piece of work waits for the light batch queues once. One that waits
 // for each of its kernels comes onto the device many times, and each time waits for a slice of every
-// light queue: simulated on an H200, a request of 20 kernels that takes 8 ms alone takes 47 ms beside
-// four light jobs. One that launches many kernels without waiting comes on as often, but hardly
-// takes longer, because its launches queue up meanwhile. Only the lengths of requests tell these two
-// apart. So the device is cleared for requests that come on many times, and in a probe, from time to
-// time, it is not. If requests then take hardly longer, the light queues run on.
+// light queue. Simulated on an H200: a request of 20 kernels that takes 8 ms alone takes 47 ms beside
+// four light jobs. One that launches many kernels without waiting makes as many visits, but hardly
+// takes longer, because its launches queue up meanwhile. The two differ only in how long they take
+// beside light queues. So the device is cleared for requests of many visits, except in a probe from
+// time to time. If requests then take hardly longer, the light queues run on.
 type requestClear struct {
 	began    sched.Time    // when the present or last request arrived; zero: none has
 	lastWork sched.Time    // when the queue was last seen with work
 	visits   uint64        // Visits.Count when the request began
 	served   time.Duration // Queue.Served then
-	many     int           // rises with each request that came on many times, and falls with others
+	many     int           // rises with each request of many short visits, and falls with others
 
 	cleared, beside requestPace // of requests with a clear device, and of those beside light queues
 
 	runsOn  bool // light queues run on, in the present request
 	inProbe bool // they do so in a probe
-	counts  bool // light queues were to run side by side in the request, so its length tells something
+	counts  bool // light queues would have run side by side in the request, so its length counts
 	next    int  // requests until the next probe begins; in a probe, until it ends
 	wait    int  // the value of next after the last probe
 }
@@ -35,7 +35,7 @@ type requestClear struct {
 const (
 	manyVisits       = 6                      // of one request
 	shortVisit       = 500 * time.Microsecond // mean of those: a longer one was ended by a slice
-	manyRequests     = 2                      // requests that come on as often, before the device is cleared
+	manyRequests     = 2                      // requests of many short visits, before the device is cleared
 	requestGap       = 2 * time.Millisecond   // without work, after which a request is over
 	clearStep        = 2 * time.Millisecond   // how often the visits are looked at in a request
 	maxRequestClear  = time.Second            // for which the device is clear: the request may have no end
@@ -66,8 +66,8 @@ func (c *requestClear) arrived(at sched.Time, q *sched.Queue) {
 	}
 }
 
-// watch notes when the queue last had work. Busy says that its counters show some; without counters
-// its visits do.
+// watch notes when the queue last had work. busy: its counters show work. Without counters its visits
+// show it.
 func (c *requestClear) watch(q *sched.Queue, now sched.Time, busy bool) {
 	switch {
 	case busy:
@@ -77,7 +77,7 @@ func (c *requestClear) watch(q *sched.Queue, now sched.Time, busy bool) {
 	}
 }
 
-// finish takes into account how long the last request took, and how often it came on.
+// finish takes into account how long the last request took, and how many visits it made.
 func (c *requestClear) finish(visits uint64, served time.Duration) {
 	if c.many = min(c.many+1, 4*manyRequests); visits < manyVisits || served > times(visits, shortVisit) {
 		c.many = max(c.many-2, 0)
@@ -93,9 +93,9 @@ func (c *requestClear) finish(visits uint64, served time.Duration) {
 	}
 }
 
-// update reports whether the device is to be clear for the present request, and when to look again;
-// zero is not by itself. Sharing says that light queues run side by side otherwise. If they run on,
-// they do so only for somewhat longer than a request takes with a clear device.
+// update reports whether the device is to be clear for the present request, and when to call it again
+// even without an event; zero: never. sharing: light queues run side by side otherwise. If they run
+// on, they do so only for twice as long as a request takes with a clear device.
 func (c *requestClear) update(q *sched.Queue, now sched.Time, sharing bool) (bool, sched.Time) {
 	gap := requestGap
 	if !q.Counters.Known {

@@ -13,7 +13,7 @@ const (
 	longPause = 8
 
 	// A context that was interrupted inside a kernel makes no progress for 40 us after the two
-	// switches, which take 330 us (measured on an H200). So a refillPart-th of the time in which no
+	// switches, which take 330 us (measured on an H200). So 1/refillPart of the time in which no
 	// context was on the device is subtracted from what batch work gets.
 	refillPart = 8
 )
@@ -27,8 +27,8 @@ type gauge struct {
 	at    sched.Time
 	all   time.Duration // service of all measured queues
 	batch time.Duration // service of batch and class-idle queues
-	rung  int           // in force
-	since sched.Time    // since when
+	rung  int           // the rung in force
+	since sched.Time    // ladder.since
 
 	// Checksums of the queues on the device: of all, and of batch and class-idle queues.
 	queues, batchQueues uint64
@@ -51,9 +51,9 @@ func (m *measurement) add(o measurement) {
 
 // read adds to the current rung what was measured since the last reading. finished is the number
 // of requests that have finished since the last call, and openTime the sum of their durations. The
-// hardware is read less often than plans are made, so requests are kept until the next reading. A
-// period without requests is added later, when a request follows and it was not a pause. A period in
-// which a queue came or went does not count.
+// hardware is read less often than plans are made, so read keeps requests until the next reading. It
+// adds a period without requests when the next request follows, unless the period was a pause. A
+// period in which a queue came or went does not count.
 func (g *gauge) read(v *sched.View, l *ladder, finished int, openTime time.Duration) {
 	next := gauge{rung: l.current, since: l.since, finished: g.finished + float64(finished), openTime: g.openTime + openTime, pauses: g.pauses}
 	l.measured = true

@@ -25,10 +25,10 @@ import (
 // Standard queues keep the device's defaults. A queue of class idle runs when no
 // other queue is ready. The scheduler's floor keeps batch queues from starving.
 //
-// A plan begins with a summary of the device (summary.go), which watches online queues
-// (online.go, rhythm.go) and standard ones (usage.go). Then the turn is given (rotation.go) and
-// the queues beside it are chosen (sidebyside.go and the files that it names). Two exceptions
-// are bursts (burst.go) and requests that are shorter than a stop (stopcost.go).
+// A plan begins with a summary of the device (summary.go), which updates the states of online queues
+// (online.go, rhythm.go) and of standard queues (usage.go). Then rotate chooses the queue whose turn it
+// is (rotation.go), and sideBySide the queues that run beside it (sidebyside.go and the files that it
+// names). Two exceptions are bursts (burst.go) and requests that are shorter than a stop (stopcost.go).
 type giveway struct {
 	params
 	planner
@@ -102,17 +102,17 @@ type queueState struct {
 	servedAtTurn time.Duration // Queue.Served when the current turn began
 	lastTurn     sched.Time    // when its last turn began, or when it entered the group
 	takesTurns   bool          // it is a batch or class-idle queue that would use a turn now: see update
-	readyAt      sched.Time    // when it last was runnable, or was seen to have been since the plan before
+	readyAt      sched.Time    // time of the last plan at which it was runnable, or had completed commands since the plan before
 	completed    uint64        // Counters.Completed then
 	restsSince   sched.Time    // since when it keeps its turn without work and is not charged for it; zero: it does not
-	withheld     bool          // it was not let run for some of its turn, because others had work: see endTurn
+	withheld     bool          // it was stopped for a part of its turn, because others had work: see endTurn
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
 	load       loadState   // of a batch queue
 	traced     bool        // its visits were known once
 	work       workPeriods // of a batch queue with counters that has never been traced
 	triedLater bool        // its load is unknown, and it waits for a later trial: see chooseNewcomers
-	triedAt    sched.Time  // when the last trial began that it was in
+	triedAt    sched.Time  // when its last trial began
 
 	sideBySide   bool // it is a light batch queue that runs side by side with others, without turns
 	outsideGroup bool // it is one of those, and waits because the group is full
@@ -158,7 +158,7 @@ func (p *giveway) ownSetting() setting {
 }
 
 // planWith is Plan with a setting in place of the parameters. Its steps depend on each other:
-// the summary tells which queues take turns, rotate chooses the one whose turn it is, and the
+// the summary finds which queues take turns, rotate chooses the one whose turn it is, and the
 // group and the overlap choose the queues that run beside it.
 func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	dev := &v.Devices[0]
@@ -169,7 +169,7 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 		p.batchAt = v.Now
 	}
 	p.rotate(v, states, &s, &set)
-	p.group.choose(p.current, v.Queues, states, p.sharing && s.onlineWaits())
+	p.group.choose(p.current, v.Queues, states, p.sharing && s.onlineLately())
 	p.updateOverlap(v, states, &s)
 	if s.hasOnline && s.inRotation > 0 {
 		s.wake = earlier(s.wake, s.usageChange)
@@ -288,15 +288,15 @@ func givesWay(q *sched.Queue) bool {
 	return q.Attr.Class == sched.Batch || q.Attr.Class == sched.Idle
 }
 
-// shortRest is for how long a queue with counters that runs side by side with others still takes part
-// after it ran out of work. A process that launches kernel by kernel runs out of work all the time: if
-// it took no part in that moment, its trial would end. So does a light one, by its counters, that has a
-// turn: it would lose its turn. Any other queue that has a turn gives it up at once.
+// shortRest is for how long some queues with counters keep their place after they ran out of work: see
+// keepsPlace. A process that launches kernel by kernel runs out of work all the time.
 const shortRest = 5 * time.Millisecond
 
-// restsShortly reports whether q, which has no work, is one of those. keepsTurn says that it has the
-// turn, and that others wait for it.
-func (st *queueState) restsShortly(q *sched.Queue, dev *sched.Device, keepsTurn bool) bool {
+// keepsPlace reports whether q, which has no work, counts as a queue that takes turns for shortRest.
+// A queue that runs side by side with others does, because its trial would end otherwise. So does a queue
+// that has the turn and is light by its counters, because it would lose its turn. Any other queue
+// gives up its turn at once. keepsTurn is set if q has the turn and others wait for it.
+func (st *queueState) keepsPlace(q *sched.Queue, dev *sched.Device, keepsTurn bool) bool {
 	byCounters := st.judgedByCounters(q) && st.load.verdict == lightLoad
 	return st.sideBySide && (yieldsBySlice(dev, q) || byCounters) || keepsTurn && byCounters
 }
@@ -304,7 +304,7 @@ func (st *queueState) restsShortly(q *sched.Queue, dev *sched.Device, keepsTurn 
 // update charges q for its service since the last plan, and sets whether it takes turns. Side
 // by side only the service above sideBySideShare times its share counts: see limitShares. A queue that
 // keeps its turn while it rests is charged for the rest, because others wait for it. update returns
-// when takesTurns changes by itself; zero is never.
+// when takesTurns changes without an event; zero: it does not.
 func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, keepsTurn bool) sched.Time {
 	if q.Attr.Class != st.class { // or the queue is new; the zero state is that of a new standard queue
 		*st = queueState{served: q.Served, servedAtTurn: q.Served, class: q.Attr.Class}
@@ -313,7 +313,7 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, 
 		return 0 // takes no turns
 	}
 	if !st.takesTurns && now >= st.readyAt.Add(shortRest) {
-		st.joined = false // see restedShortly
+		st.joined = false // see recentlyReady
 	}
 	if used := q.Served - st.served; used > 0 {
 		st.unusedTurn = false
@@ -336,7 +336,7 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, 
 	if q.Runnable() {
 		return 0
 	}
-	if until := st.readyAt.Add(shortRest); st.restsShortly(q, dev, keepsTurn) && now < until && !q.Attr.Paused {
+	if until := st.readyAt.Add(shortRest); st.keepsPlace(q, dev, keepsTurn) && now < until && !q.Attr.Paused {
 		if st.takesTurns = !st.unusedTurn; !st.sideBySide {
 			st.restsSince = now
 		}

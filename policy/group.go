@@ -7,8 +7,8 @@ import "github.com/giveway/giveway/sched"
 // on an H200, 24 launch-bound jobs do less together (585/s) than four at a time (622/s), and a
 // request takes 7.7 ms, not 1.1 ms.
 //
-// The group is the queue whose turn it is and those whose turns were the last before. So with
-// every turn one queue enters and the one that ran longest leaves.
+// The group is the queue whose turn it is and those that had the turns just before. So with
+// every turn one queue enters, and the one that ran longest leaves.
 type group struct {
 	limit int // queues in the group, with the one whose turn it is: the parameter beside
 }
@@ -17,8 +17,8 @@ type group struct {
 const maxGroup = 64
 
 // choose sets which of the light queues wait because the group is full. Newcomers in a trial
-// do not count. It first takes all light queues for outside, and keeps those with the latest
-// turns in a list that is sorted as it grows; the queues of that list are inside.
+// do not count. It marks all light queues as outside, keeps those with the latest turns in a
+// list that is sorted as it grows, and marks the queues of that list as inside.
 func (g *group) choose(current sched.QueueID, queues []sched.Queue, states []queueState, limited bool) {
 	var latest [maxGroup]*queueState // of at most limit-1 queues, by their last turns, the latest first
 	n := 0
@@ -44,8 +44,8 @@ func (g *group) choose(current sched.QueueID, queues []sched.Queue, states []que
 	}
 }
 
-// advance lets the light queue that has waited longest enter the group. It is for when only
-// heavy queues take turns, so that no turn of a light queue changes the group.
+// advance lets the light queue that has waited longest enter the group. It is called while only
+// heavy queues take turns, because then no turn of a light queue changes the group.
 func (g *group) advance(now sched.Time, states []queueState) {
 	var next *queueState
 	for i := range states {

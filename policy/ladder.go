@@ -8,10 +8,11 @@ import (
 )
 
 // ladder holds the settings that slo chooses from, and what is known about each.
-// The rungs are in the order in which batch work gives way further.
+// The rungs are ordered from the mildest to the strictest: on each batch work gives way
+// further than on the one before.
 //
-// It begins at the rung where batch work gives way at once, and tries milder ones.
-// A probe lasts a few requests. It ends at the first late request, or if the
+// It begins at the start rung, where batch work gives way at once, and tries milder ones in
+// probes of a few requests. A probe ends at the first late request, or if the
 // slowest requests show that later ones will be late. The rung is then not tried
 // again for a pause, which doubles each time. If no request is late and batch work
 // gains by it, the rung becomes the chosen one. The ladder leaves the chosen rung
@@ -30,9 +31,9 @@ type ladder struct {
 	current   int        // the rung in force
 	chosen    int        // the best known rung, to which a probe returns
 	changedAt sched.Time // when current was set
-	since     sched.Time // since when current is in force; Never until it is
+	since     sched.Time // when current came into force; Never until it does
 
-	// For how long current was in force before since, with interruptions: see suspend.
+	// inForceBefore is how long current was in force before since, in earlier periods: see suspend.
 	inForceBefore time.Duration
 
 	rungRequests
@@ -44,9 +45,9 @@ type ladder struct {
 
 	// At the start rung light batch queues run side by side between regular requests, unless
 	// that made too many requests late.
-	predicts     bool          // they do, as of the last plan
-	predictRetry sched.Time    // they do not before this
-	predictPause time.Duration // before predictRetry; it doubles each time
+	predicts     bool          // they did at the last plan
+	predictRetry sched.Time    // they take turns until then
+	predictPause time.Duration // length of the last pause before predictRetry; it doubles each time
 }
 
 // rung is a setting and what is known about it. Its counts are halved when they are large, so
@@ -166,8 +167,8 @@ func (l *ladder) forget() {
 	l.setCurrent(l.current, l.changedAt)
 }
 
-// forgetMeasurements drops what batch work got with the rungs but the current one. What it gets with
-// other batch queues on the device cannot be compared with that.
+// forgetMeasurements drops what batch work got with all rungs except the current one, because other
+// batch queues are on the device now.
 func (l *ladder) forgetMeasurements() {
 	for i := range l.rungs {
 		if r := &l.rungs[i]; i != l.current {
@@ -189,7 +190,7 @@ func (l *ladder) setCurrent(i int, now sched.Time) {
 	l.requests, l.late, l.failed, l.stallsInRow = 0, 0, false, 0
 }
 
-// suspend says that the current rung is not in force now.
+// suspend notes that the current rung is not in force now.
 func (l *ladder) suspend(now sched.Time) {
 	l.inForceBefore = l.inForceFor(now)
 	l.changedAt, l.since = now, sched.Never
@@ -203,8 +204,8 @@ func (l *ladder) inForceFor(now sched.Time) time.Duration {
 	return l.inForceBefore + now.Sub(l.since)
 }
 
-// confirm sets since when the queue whose turn it is has the current setting, or
-// when probeTime has passed without that.
+// confirm sets since as soon as the queue whose turn it is has the current setting, and at the latest
+// when probeTime has passed.
 func (l *ladder) confirm(v *sched.View, turnOf sched.QueueID) {
 	if l.since != sched.Never {
 		return
@@ -249,9 +250,9 @@ func (l *ladder) decide(now sched.Time) {
 	}
 }
 
-// starvesBatch reports whether the probe of a stricter rung, which is made for what batch work may
-// gain, has already shown that batch work gets less than half of what it gets with the chosen rung:
-// requests that follow each other without a pause leave it nothing if it is stopped for each.
+// starvesBatch reports whether the probe of a stricter rung has already shown that batch work gets
+// less than half of what it gets with the chosen rung. Such a probe is made because batch work may gain.
+// It gets nothing if it is stopped for each of many requests without pauses between them.
 func (l *ladder) starvesBatch() bool {
 	const minTime = probeTime / 8
 	a, b := &l.rungs[l.current], &l.rungs[l.chosen]
@@ -264,7 +265,7 @@ func (l *ladder) endProbe(now sched.Time) {
 	l.setCurrent(l.chosen, now)
 }
 
-// leave chooses a rung on which batch work gives way further.
+// leave chooses another rung, usually a stricter one, because too many requests are late.
 func (l *ladder) leave(now sched.Time) {
 	l.pause(l.chosen, now, latePause)
 	l.resetScores = true
@@ -339,11 +340,11 @@ func (l *ladder) move(now sched.Time) {
 	}
 }
 
-// mayTry reports whether a probe of a rung is due, within the budget of late
+// mayTry reports whether a probe of rung i is due, within the budget of late
 // requests, and likely to succeed. A request that becomes ready when batch work has
 // just begun its slice takes longer by the difference of the slices. Nine of ten
-// requests must have that much to spare. The way back from the last rung, if requests have
-// turned out too short for it, needs no budget.
+// requests must have that much to spare. A return from the last rung to the start rung, because
+// requests have turned out too short for a stop, needs no budget.
 func (l *ladder) mayTry(i int, now sched.Time) bool {
 	returns := i == l.start && l.current > l.start && !l.mayStop()
 	if now < l.rungs[i].retry || !returns && l.recentLate > 1+lateByProbe*l.recentRequests {
@@ -352,10 +353,11 @@ func (l *ladder) mayTry(i int, now sched.Time) bool {
 	return i > l.current || l.spareOf(1, 10) > l.addedTime(i)
 }
 
-// addedTime returns by how much longer requests may take under rung i, which is milder than the current
-// one. With the mildest rung their queue has the default slice too, so that requests which need more
-// device time than that share the device with batch work, slice by slice. For others, and where their
-// device time is not known, it is not tried: batch work would gain nothing.
+// addedTime returns how much longer requests may take under rung i, which is milder than the current
+// one. With the mildest rung their queue has the default slice too. Requests that need more device
+// time than that slice then share the device with batch work, slice by slice. With shorter requests
+// batch work would gain nothing, so for them, and if their device time is not known, the result
+// prevents a probe.
 func (l *ladder) addedTime(i int) time.Duration {
 	if i > 0 || !l.device.Sliced() {
 		return l.batchStay(i) - l.batchStay(l.current)
@@ -389,8 +391,8 @@ func (l *ladder) batchStay(i int) time.Duration {
 
 // gain returns what batch work would gain by rung i over rung j, as a part of what
 // it gets with j. It compares what batch work loses for each request, because
-// requests come at changing rates. In a closed loop the rung itself changes the rate:
-// there it compares what batch work gets. Without measurements a milder rung is better.
+// requests come at changing rates. In a closed loop the rung itself changes the rate, so
+// there it compares what batch work gets. Without measurements a milder rung counts as better.
 func (l *ladder) gain(i, j int) float64 {
 	const minTime, minRequests = probeTime / 2, probeRequests / 2
 	a, b := &l.rungs[i], &l.rungs[j]

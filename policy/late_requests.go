@@ -7,21 +7,21 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Requests that are late say whether a rung is good enough. This file counts them, and tells
-// those that are late because of the rung from those that met a stall of the host.
+// This file counts late requests, by which the ladder judges a rung. It distinguishes those that are
+// late because of the rung from those that met a stall of the host.
 
-// rungRequests is what is known about the requests that began since the current rung is in force.
+// rungRequests describes the requests that began since the current rung came into force.
 type rungRequests struct {
 	requests int
 	late     int
-	lastLate [lateLimit]int              // numbers of the last late requests, the newest first; as many as late says
+	lastLate [lateLimit]int              // numbers of the last late requests, the newest first; the first min(late, lateLimit) are valid
 	spare    [keptRequests]time.Duration // SLO minus duration of the last requests
 	took     [keptRequests]time.Duration // their durations
 	failed   bool                        // too many were late
 }
 
-// allRequests is what is known about the requests under all rungs. The recent ones are the last
-// budgetRequests or so: their numbers decay.
+// allRequests describes the requests under all rungs. The recent ones are roughly the last
+// budgetRequests: their numbers decay.
 type allRequests struct {
 	allTook        [2 * probeRequests]time.Duration // durations of the last requests
 	total          int                              // requests whose durations are known
@@ -37,8 +37,8 @@ func (l *ladder) addDuration(took time.Duration) {
 	l.total++
 }
 
-// addRequest counts a request that is finished or late: when it began, how long it took
-// and was allowed to take, and the score of its queue.
+// addRequest counts a request that is finished or late. took is its duration so far, allowed its
+// SLO, and score the late score of its queue, which addRequest updates.
 func (l *ladder) addRequest(began sched.Time, took, allowed time.Duration, score *float64) {
 	late := took > allowed
 	stalled := late && l.countStall(took)
@@ -83,8 +83,9 @@ func (l *ladder) addRequest(began sched.Time, took, allowed time.Duration, score
 	l.failed = l.failed || *score >= lateLimit
 }
 
-// countStall counts a late request as a stall if it took so long that the setting may not be the
-// reason, and reports whether it is not. If that happens often, or often in a row, the setting is.
+// countStall counts a late request as a stall if it took so long that the setting is hardly the
+// reason. It reports whether the request is excused. If stalls are many, or many in a row, the setting
+// is the reason.
 func (l *ladder) countStall(took time.Duration) bool {
 	if l.total < probeRequests/2 || took < l.stallTime() {
 		l.stallsInRow = 0
@@ -99,16 +100,16 @@ func (l *ladder) countStall(took time.Duration) bool {
 	return l.stallsInRow <= limit && l.recentStalls <= maxStallsInRow+lateByStall*min(float64(l.total), budgetRequests)
 }
 
-// stallTime returns how long a late request takes at least if the setting is not the
-// reason.
+// stallTime returns the duration from which on a late request may be due to a stall of the host.
 func (l *ladder) stallTime() time.Duration {
 	usual := quantileOf(l.allTook[:], l.total, 1, 2)
 	spread := quantileOf(l.allTook[:], l.total, 9, 10) - usual
 	return usual + stallFactor*max(l.batchStay(l.current), l.device.StopTime, spread)
 }
 
-// latePeriod returns after how long a request that is still open counts as late. From
-// its SLO on it is late, but until stallTime it may yet turn out to be a stall.
+// latePeriod returns after how long a request that is still open counts as late. It is late after
+// its SLO, but until stallTime it may turn out to be due to a stall. The result is at most twice
+// the SLO.
 func (l *ladder) latePeriod(allowed time.Duration) time.Duration {
 	return min(max(allowed+1, l.stallTime()), 2*allowed)
 }

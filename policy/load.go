@@ -10,9 +10,9 @@ import (
 // light one does not: its process launches too little, or waits. Jobs that are heavy do
 // more work if they take turns; jobs that are light do several times more side by side.
 //
-// The visits of a queue tell, while it runs beside another batch queue with the device's
-// default slice: a heavy queue stays for the whole slice, a light one leaves earlier, or does not come
-// for a while. Then others are alone on the device: see presence.
+// The load of a queue is found by its visits, while it runs beside another batch queue with the
+// device's default slice. A heavy queue stays for the whole slice. A light one leaves earlier, or makes
+// no visit for a while, so that others are alone on the device: see presence.
 // Measured on an H200 with a slice of 2048 us: of training and of ResNet-50 with a batch
 // of 64, nine of ten visits took 2158 to 2217 us; of ResNet-50 launched kernel by kernel,
 // nine of ten took less than 730 us (four jobs) or 1282 us (two beside training).
@@ -49,22 +49,22 @@ type loadState struct {
 	wasHeavy  bool       // the last window with the default slice was that of a heavy queue
 	unclear   int        // windows in a row, in a trial or a retrial, that were those of neither a heavy nor a light queue
 	filled    float64    // part of the last windows with a short slice in which the visits filled the slice
-	fills     bool       // the visits usually fill the short slice: see follow
+	fills     bool       // the visits usually fill the short slice: see updateFills
 	suspected bool       // so the queue, whose verdict is light, may be heavy: it needs a retrial
 
 	// The window is the sum of the periods between two measurements in which the queue ran
 	// beside others with one slice. It may be interrupted: trials can be short and rare.
 	slice  time.Duration
 	window visitWindow
-	since  sched.Time // from when on the queue has run beside others with this slice; zero: it does not
-	waited bool       // since the last measurement, it was stopped for some of the time
-	read   reading    // the last measurement since then; at is zero if there was none
+	since  sched.Time // when the queue began to run beside others with this slice; zero: it does not
+	waited bool       // it was stopped for some of the time since the last measurement
+	read   reading    // the last measurement after since; at is zero if there was none
 
 	presence        presence
-	restedAtTurnEnd int      // overlaps in a row that showed this: see giveway.restedAtTurnEnd
-	use             meanTime // how much it uses of its turns since the last verdict, as the part of a second: see judgeByUse
+	restedAtTurnEnd int      // overlaps in a row in which it had no work at the end of its turn: see giveway.restedAtTurnEnd
+	use             meanTime // the part of its turns that it used since the last verdict, as a part of one second: see judgeByUse
 
-	// When the last verdict was, until when it holds, and for how long that is. The retrial of
+	// The last verdict was at heldAt and holds until heldUntil, which is hold later. The retrial of
 	// a suspected queue begins at heldUntil.
 	heldAt, heldUntil sched.Time
 	hold              time.Duration
@@ -76,7 +76,7 @@ type visitWindow struct {
 	served, took      time.Duration
 }
 
-// counted returns how many visits count: those that a stop cut short tell nothing.
+// counted returns how many visits count. Visits that a stop cut short do not.
 func (w *visitWindow) counted() uint64 { return max(w.visits-min(w.cut, w.visits), w.full) }
 
 // reading is a measurement of a queue.
@@ -87,9 +87,10 @@ type reading struct {
 	alone  time.Duration // for which other queues were alone
 }
 
-// watch updates the state from the visits of q. Beside says that q runs beside other batch or standard
-// queues, and alone is for how long those have been alone on the device so far. Online says that there is
-// online work.
+// watch updates the state from the visits of q.
+//   - beside: q runs beside other batch or standard queues;
+//   - online: there is online work;
+//   - alone: how long those other queues have been alone on the device so far.
 func (r *loadState) watch(q *sched.Queue, now sched.Time, beside, online bool, alone time.Duration) {
 	switch {
 	case !q.Visits.Known:
@@ -123,7 +124,7 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside, online bool, a
 	w.served += q.Served - last.served
 	if took := q.MeasuredAt.Sub(last.at); !r.waited {
 		w.took += took
-		if !online { // which has gaps of its own
+		if !online { // online work has gaps of its own
 			took -= q.Visits.Alone - last.visits.Alone
 		}
 		r.presence.add(took, alone-last.alone)
@@ -139,16 +140,17 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside, online bool, a
 		r.suspect(w.served/time.Duration(visits), now)
 	case w.took <= maxWindow:
 		return
-	case r.verdict == unknownLoad && w.served > 0 && w.served < w.took/8 && 2*w.full <= visits: // the others are busy, and it is not
+	case r.verdict == unknownLoad && w.served > 0 && w.served < w.took/8 && 2*w.full <= visits: // it makes few visits although the others are busy
 		r.foundLight(now)
 	}
 	*w = visitWindow{}
 }
 
-// judge sets the load by the part of the visits that the queue filled, with the default slice. A
-// light queue becomes heavy if two windows in a row say so, so that a short phase changes
+// judge sets the load by full, the part of the visits with the default slice that were full. A
+// light queue becomes heavy if two windows in a row show it, so that a short phase changes
 // nothing. A heavy one becomes unknown first, and is then judged beside all light ones. A newcomer
-// on the border counts as heavy in the end: another trial would tell no more, and others wait for it.
+// on the border counts as heavy after maxUnclear windows: another trial would show no more, and
+// other newcomers wait for it.
 func (r *loadState) judge(full float64, now sched.Time) {
 	const heavyFrom, lightTo = 0.7, 0.4
 	r.judgedAt = now
@@ -197,11 +199,11 @@ func (r *loadState) foundLight(now sched.Time) {
 }
 
 // suspect compares the mean visit with a slice that is shorter than the default one. Visits of a light
-// queue that are much longer than the slice do not make it suspected: no other queue had work.
+// queue that are much longer than the slice raise no suspicion: no other queue had work.
 func (r *loadState) suspect(mean time.Duration, now sched.Time) {
 	r.judgedAt = now
 	before := r.fills
-	r.follow(mean >= r.slice*85/100 && (mean <= 2*r.slice || r.verdict != lightLoad) && r.presence.filled() > 0)
+	r.updateFills(mean >= r.slice*85/100 && (mean <= 2*r.slice || r.verdict != lightLoad) && r.presence.filled() > 0)
 	switch clearly := mean < r.slice*7/10; {
 	case r.verdict == lightLoad:
 		r.suspected = r.fills
@@ -216,9 +218,9 @@ func (r *loadState) suspect(mean time.Duration, now sched.Time) {
 	}
 }
 
-// follow updates fills, by several windows and with hysteresis: the mean of a few visits
-// varies.
-func (r *loadState) follow(fills bool) {
+// updateFills updates fills, over several windows and with hysteresis, because the mean of a few
+// visits varies.
+func (r *loadState) updateFills(fills bool) {
 	const weight, fillsFrom, fillsTo = 0.25, 0.7, 0.3
 	r.filled -= weight * r.filled
 	if fills {
@@ -238,7 +240,7 @@ func (r *loadState) holdVerdict(now sched.Time) {
 
 // updateRetrial ends a retrial that takes too long: the verdict then holds for another while. It
 // reports whether the queue, which is light and runs beside others, has the default slice now for a
-// retrial, and when that changes; zero is not by itself.
+// retrial, and when that changes without an event; zero: it does not.
 func (r *loadState) updateRetrial(now sched.Time) (bool, sched.Time) {
 	switch {
 	case r.verdict != lightLoad || !r.suspected:

@@ -13,9 +13,9 @@ type onlineSummary struct {
 	first         sched.QueueID // the active one that goes before all others; zero if there is none
 	firstPriority int32
 	firstSLO      time.Duration
-	learning      bool       // one of them has had so few requests lately that they may still turn out to be regular: see learnPeriod
+	learning      bool       // it is not known yet whether the requests of one of them are regular: see learnPeriod
 	uncounted     bool       // the requests of one of them are known only from the trace
-	predicted     bool       // the requests of all active ones come when they are expected
+	predicted     bool       // all active ones are predictable
 	serving       bool       // one of them is known to have work
 	expecting     bool       // a request is expected now, or served after it was announced: turns do not change
 	wantClear     bool       // the device is to be clear for it: only one batch queue may run
@@ -47,10 +47,10 @@ const (
 	// is, light batch queues have the default slice.
 	activeFor = 2 * time.Second
 
-	// learnTime is for how long after the first request light batch queues take turns, until it
-	// is known whether requests are regular. If they are, the device is cleared for each; if the
+	// learnTime is how long after the first request light batch queues take turns at most, until it
+	// is known whether requests are regular. If they are, the device is cleared for each. If
 	// light queues ran side by side before that, the first requests would be the slowest. Where
-	// online processes come and go, this is at most one part in 1+learnRarity of the time.
+	// online processes come and go, this takes at most 1/(1+learnRarity) of the time.
 	learnTime   = 500 * time.Millisecond
 	learnRarity = 4
 )
@@ -66,8 +66,8 @@ type learnPeriod struct {
 	next  sched.Time // none begins before this
 }
 
-// update begins and ends the period. Learning says that there is a queue with its first requests.
-// It reports whether there is a period now, and when that changes by itself.
+// update begins and ends the period. learning: there is a queue with its first requests. update
+// reports whether there is a period now, and when that changes without an event; zero: it does not.
 func (l *learnPeriod) update(now sched.Time, learning bool) (bool, sched.Time) {
 	switch took := now.Sub(l.since); {
 	case l.since == 0 && learning && now >= l.next:
@@ -83,7 +83,7 @@ func (l *learnPeriod) update(now sched.Time, learning bool) (bool, sched.Time) {
 
 // watch updates the state from what is known of q: when it last had work, when its last request
 // arrived, and what its requests need of the device. Without counters and measurements the queue
-// has to be taken for active.
+// counts as active.
 func (o *onlineState) watch(q *sched.Queue, now sched.Time) {
 	ready, wasReady := knownBusy(q), o.ready
 	o.watchArrival(q, now, ready)
@@ -125,8 +125,8 @@ func (o *onlineState) active(now sched.Time) (bool, sched.Time) {
 	return now < until, until
 }
 
-// learning reports whether it will soon be known that the requests of the queue are regular, and what
-// they need, or that they are not.
+// learning reports whether it is still open, for a short time, whether the requests of the queue are
+// regular, or how much device time they need.
 func (o *onlineState) learning(now sched.Time) bool {
 	r := &o.rhythm
 	return now < o.learnBy && (r.n < len(r.intervals) || r.period > 0 && o.work.n == 0)
@@ -137,15 +137,15 @@ func (o *onlineState) margin() time.Duration {
 	return min(max(2*o.rhythm.jitter, 100*time.Microsecond), time.Millisecond)
 }
 
-// predictable reports whether the requests of the queue come regularly, and leave most of
-// the time between the periods in which the device is cleared.
+// predictable reports whether the requests of the queue come regularly, and the device would be clear
+// for them for less than half of the time.
 func (o *onlineState) predictable(now sched.Time, t clearTime) bool {
 	r := &o.rhythm
 	return r.expected(now) > 0 && o.work.n > 0 && 2*(t.before+2*o.margin()+o.work.mean+t.after) < r.period
 }
 
 // updateClear begins and ends the time in which the device is to be clear for a predicted request of
-// q. It reports whether that is so now, and when it changes; zero is not by itself.
+// q. It reports whether that is so now, and when it changes without an event; zero: it does not.
 func (o *onlineState) updateClear(q *sched.Queue, now sched.Time, t clearTime) (bool, sched.Time) {
 	r := &o.rhythm
 	if now < o.clearUntil {
@@ -211,9 +211,9 @@ func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary) {
 	s.onlineChange = earlier(s.onlineChange, change)
 }
 
-// updateFirst notes q if it goes before all active online queues seen so far: by priority, and
-// under slo then the one with the tighter SLO. A queue without an SLO goes neither before nor after the
-// others: nothing tells how long its requests may wait, and a slice longer than an SLO would break that.
+// updateFirst notes q if it goes before all active online queues seen so far: by priority and then,
+// under slo, by the tighter SLO. A queue without an SLO goes neither before nor after the others.
+// It is not known how long its requests may wait, and its long slice could break the SLO of another.
 func (p *giveway) updateFirst(q *sched.Queue, s *summary) {
 	slo := max(q.Attr.SLO, 0)
 	if !p.readsSLO {

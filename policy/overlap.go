@@ -6,10 +6,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// overlap is how giveway notices that a heavy queue has become light, or rests between its steps. If there
-// are only heavy queues, they take turns, and their visits tell nothing because no other queue runs. So
-// from time to time the queue whose turn is over and the next one run beside each other for a moment.
-// Without online work there are overlaps beside light queues too: those may have no work in that moment.
+// overlap is a short period in which the queue whose turn is over and the next one run beside each
+// other. By overlaps giveway notices that a heavy queue has become light, or rests between its steps. If
+// there are only heavy queues, they take turns, and their visits show nothing because no other queue
+// runs. Without online work there are overlaps beside light queues too, which may have no work then.
 type overlap struct {
 	leaving sched.QueueID // the queue whose turn is over, during an overlap; zero: there is none
 	since   sched.Time    // when the overlap began
@@ -28,10 +28,10 @@ const (
 	overlapStep      = 2 * time.Millisecond // how often the daemon looks during one
 )
 
-// beginOverlap lets the queue whose turn is over run on beside the next, if it is time to and the
-// visits of both can tell. Beside online work, light queues are enough to judge heavy ones by. Newcomers
-// need a trial, which is as rare as an overlap beside online work, so the trial goes first. A queue of
-// class idle leaves at once.
+// beginOverlap lets the queue whose turn is over run on beside the next, if an overlap is due and the
+// visits of both can show their loads. Beside online work there is none while light queues run: heavy
+// ones are judged beside those. Newcomers need a trial, which is as rare as an overlap beside
+// online work, so the trial goes first. A queue of class idle leaves at once.
 func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
 	if s.newcomersTried || s.lightQueues > 0 && sum.activeOnline > 0 || sum.expecting || now < s.overlap.next || leaving.ID == entering.ID || !canOverlap(leaving) || !canOverlap(entering) ||
 		sum.activeOnline > 0 && (set.sharedSlice == sched.MinSlice || sum.newcomers > 0) {
@@ -41,7 +41,7 @@ func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue
 	s.overlap.next = now.Add(overlapPause)
 }
 
-// canOverlap reports whether the load of q matters and its visits can tell.
+// canOverlap reports whether the load of q matters and can be found by its visits.
 func canOverlap(q *sched.Queue) bool { return q.Attr.Class == sched.Batch && q.Visits.Known }
 
 // updateOverlap ends the overlap when both queues are judged, when a request is expected, or
@@ -56,7 +56,7 @@ func (p *giveway) updateOverlap(v *sched.View, states []queueState, sum *summary
 	}
 	took := v.Now.Sub(p.overlap.since)
 	if p.judgedInOverlap(v, states, p.overlap.leaving) && p.judgedInOverlap(v, states, p.current) || took >= limit || sum.wantClear {
-		if sum.activeOnline == 0 && p.restedAtTurnEnd(v, states, sum.running) { // beside online work all may wait
+		if sum.activeOnline == 0 && p.restedAtTurnEnd(v, states, sum.running) { // beside online work every queue may wait
 			p.overlap.next = v.Now // others may rest too
 		}
 		p.overlap.leaving = 0
@@ -74,8 +74,8 @@ func (p *giveway) judgedInOverlap(v *sched.View, states []queueState, id sched.Q
 
 // restedAtTurnEnd reports whether the queue that leaves had no work at the end of its turn: it was served
 // for less than half of its part, although the overlap took long enough for each queue to have its slice.
-// A queue of which that is true twice in a row is light. Without an overlap nothing would tell: the
-// context of a queue that rests stays on the device if no other comes.
+// A queue that did so twice in a row is light. Only an overlap shows this: the context of a queue that
+// rests stays on the device if no other comes.
 func (p *giveway) restedAtTurnEnd(v *sched.View, states []queueState, running int) bool {
 	i, ok := index(v.Queues, p.overlap.leaving)
 	if !ok {

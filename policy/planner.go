@@ -48,10 +48,9 @@ func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
 }
 
 // uncounted reports whether q counts as ready only because its counters cannot be read. It
-// may be idle. A policy that runs queues in an order stops no other queue until an uncounted one
-// has nothing to do: it would be stopped for ever beside an idle process. Only giveway and slo take
-// an uncounted online queue for busy: batch queues without slices are stopped for it, down to
-// their floor.
+// may be idle. A policy that runs queues in an order stops no other queue for an uncounted one:
+// beside an idle process the other would wait for ever. Only giveway and slo assume that an
+// uncounted online queue is busy. They stop batch queues without slices for it, down to their floor.
 func uncounted(q *sched.Queue) bool { return !q.Counters.Known && !q.Attr.Paused }
 
 // knownBusy reports whether q is runnable and not uncounted.
@@ -86,7 +85,7 @@ func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
 	return slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
 }
 
-// addToChecksum adds q and its class to a checksum of queues, which tells whether they have changed.
+// addToChecksum adds q and its class to a checksum of queues. A change of the queues changes the checksum.
 func addToChecksum(sum uint64, q *sched.Queue) uint64 {
 	return sum*31 + uint64(q.ID)*4 + uint64(q.Attr.Class)
 }
@@ -107,9 +106,9 @@ func firstOf(v *sched.View, eligible func(*sched.Queue) bool, before func(i, j i
 	return best
 }
 
-// grantFirst grants queue chosen, which is the first of those known to be runnable or
-// -1 if there is none, the uncounted ones that are not after it, and all idle queues. It
-// reports whether a runnable queue waits.
+// grantFirst grants queue chosen, the uncounted queues that are not after it in the order, and all
+// idle queues. chosen is the first of the queues known to be runnable, or -1 if there is none.
+// grantFirst reports whether a runnable queue waits.
 func (p *planner) grantFirst(v *sched.View, chosen int, before func(i, j int) bool) (waits bool) {
 	p.grantOnly(v, func(i int) bool {
 		granted := i == chosen || uncounted(&v.Queues[i]) && (chosen < 0 || !before(chosen, i))
@@ -160,11 +159,11 @@ func (p *planner) goAheadBySlice(v *sched.View, ahead func(i int) bool) {
 	}
 }
 
-// recheck returns when to look again whether q, for which others wait, has finished
-// the work that it had at ReadySince. The end of that work is an event only if q then
-// becomes idle: the shim does not report every command. Each wait is an eighth of the
+// recheck returns when to check again whether q, for which others wait, has finished
+// the work that it had at ReadySince. The end of that work causes an event only if q then
+// becomes idle, because the shim does not report every command. Each wait is an eighth of the
 // device time that the work has had, so its end is noticed at most an eighth late, and
-// long work is looked at seldom. Without counters there is nothing to look at.
+// long work is checked seldom. Without counters there is nothing to check.
 func recheck(q *sched.Queue, now sched.Time) sched.Time {
 	const shortest = 500 * time.Microsecond // about what a stop takes
 	if !q.Counters.Known {

@@ -2,19 +2,19 @@ package policy
 
 import "time"
 
-// presence is for how much of the time a queue that runs beside others has work. It cannot be measured:
-// a context stays on the device without work until another queue has some. But then it stays for longer
-// than its slice (Visits.Alone), which shows that all other queues had no work. A heavy queue always has
-// work, so no other is ever alone. A queue that computes for a moment and then rests, for example
-// because it loads data, leaves others alone.
+// presence estimates for how much of the time a queue that runs beside others has work. That cannot be
+// measured directly, because a context without work stays on the device until another queue has
+// some. But a context that stays for longer than its slice (Visits.Alone) shows that all other queues
+// had no work. A heavy queue always has work, so beside it no other is ever alone. A queue that computes
+// for a moment and then rests, for example because it loads data, leaves others alone.
 type presence struct {
 	beside time.Duration // time in which the queue ran beside others, and was not alone itself
 	absent time.Duration // of that, the time in which one of the others was alone
 }
 
 const (
-	minPresence = 50 * time.Millisecond  // of beside, before which presence tells nothing
-	maxPresence = 500 * time.Millisecond // of beside, from which on what was before counts half
+	minPresence = 50 * time.Millisecond  // presence is not known until beside has reached this
+	maxPresence = 500 * time.Millisecond // when beside exceeds this, both times are halved
 )
 
 // add adds a period in which the queue ran beside others and was not alone, and for how much of it one of

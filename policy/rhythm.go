@@ -7,12 +7,12 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// rhythm predicts the arrivals of a queue whose requests come at regular intervals. It
-// takes the requests for regular after eight intervals of which at most one differs, and
-// follows their period and phase from then on. The period is a mean of the intervals,
+// rhythm predicts the arrivals of a queue whose requests come at regular intervals. Requests
+// count as regular after eight intervals of which at most one differs. From then on rhythm
+// follows their period and phase. The period is a mean of the intervals,
 // whatever the phase is, so the two cannot make each other oscillate. An arrival is reported
 // late, never early, so the phase follows early arrivals at once and late ones slowly. When
-// too many arrivals are not where they were expected, rhythm begins anew.
+// too many arrivals do not come at the expected times, rhythm begins anew.
 type rhythm struct {
 	last   sched.Time // the last arrival
 	period time.Duration
@@ -29,14 +29,14 @@ type rhythm struct {
 }
 
 const (
-	// An arrival counts as expected within a rhythmTolerance-th of the period.
+	// An arrival counts as expected within 1/rhythmTolerance of the period.
 	rhythmTolerance = 8
 	maxScore        = 16
 	pausePeriods    = 4 // periods without an arrival, after which the requests have paused
 	missScore       = 5 // so one miss in six ends the prediction
 
-	// The period follows a change by a rhythmGain-th of what is left of it at each arrival,
-	// and the phase follows a late arrival by a lateGain-th. If the period becomes 2 %
+	// At each arrival the period follows 1/rhythmGain of the rest of a change,
+	// and the phase follows a late arrival by 1/lateGain. If the period becomes 2 %
 	// longer, arrivals are then at most 8 % of a period late, which is within the tolerance.
 	rhythmGain = 16
 	lateGain   = 8
@@ -63,9 +63,8 @@ func (r *rhythm) arrived(at sched.Time) {
 	}
 }
 
-// resume takes an arrival after a pause for the first of a new phase. If the one before it was the
-// first of a phase too, the period may have become longer: that counts as a miss. Two misses then end
-// the prediction.
+// resume begins a new phase with an arrival after a pause. If the arrival before it began a phase too,
+// the period may have become longer. That counts as a miss, and two such misses end the prediction.
 func (r *rhythm) resume(at sched.Time, expected bool) {
 	if expected && r.score <= missScore+1 {
 		if r.score -= missScore; r.score <= 0 {

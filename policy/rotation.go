@@ -15,13 +15,13 @@ const (
 	shortestTurn = 10 * time.Millisecond
 )
 
-// A turn that is over while a request is served or expected goes on, for at most a turnDelay-th
-// of its length: the calls of the driver that change turns interrupt the request. Measured on an
-// H200: requests of 1.3 ms took 1.4 to 1.8 ms with a change of turns in them.
+// A turn that is over while a request is served or expected goes on, for at most 1/turnDelay
+// of its length, because the calls of the driver that change turns interrupt the request. Measured
+// on an H200: requests of 1.3 ms took 1.4 to 1.8 ms with a change of turns in them.
 const turnDelay = 4
 
-// classIdleStopTurns is for how many turns class-idle queues are stopped after they found the
-// device busy: each attempt costs the busy queues two switches.
+// classIdleStopTurns is for how many turns class-idle queues are stopped after a turn in which the
+// device was busy: each attempt costs the busy queues two switches.
 const classIdleStopTurns = 20
 
 // rotate decides whose turn it is among the queues that take turns, of class
@@ -40,22 +40,22 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 		if !givesWay(&v.Queues[i]) {
 			continue
 		}
-		p.clocks[st.class-sched.Batch].join(&st.vtime, (st.takesTurns || st.restedShortly(v.Now)) && !st.sideBySide, 0)
-		if p.takesPart(st) && st.class == s.rotationClass && (best < 0 || st.before(&states[best])) {
+		p.clocks[st.class-sched.Batch].join(&st.vtime, (st.takesTurns || st.recentlyReady(v.Now)) && !st.sideBySide, 0)
+		if p.mayHaveTurn(st) && st.class == s.rotationClass && (best < 0 || st.before(&states[best])) {
 			best = i
 		}
 	}
 	switch {
 	case best < 0 && current >= 0 && !states[current].unusedTurn:
 		// No queue needs the turn. The current one, which has no work for a
-		// moment, keeps it, and with it its slice: that saves two calls.
+		// moment, keeps its turn and its slice. That saves two calls.
 		return
 	case best < 0:
 		p.current = 0
 		return
-	case current < 0 || !p.takesPart(&states[current]) || states[current].class != s.rotationClass || p.turnOver(v.Now, s):
+	case current < 0 || !p.mayHaveTurn(&states[current]) || states[current].class != s.rotationClass || p.turnOver(v.Now, s):
 		p.overlap.leaving = 0
-		if current >= 0 && p.takesPart(&states[current]) {
+		if current >= 0 && p.mayHaveTurn(&states[current]) {
 			p.beginOverlap(v.Now, &v.Queues[current], &v.Queues[best], s, set)
 		}
 		current = best
@@ -87,9 +87,9 @@ func (p *giveway) turnOver(now sched.Time, s *summary) bool {
 	return now >= end && (!s.serving && !s.expecting || now >= end.Add(p.turnLength()/turnDelay))
 }
 
-// before reports whether the queue of st has the next turn rather than the other. Queues that
-// run side by side have turns only to choose which of them stays when the device is cleared for
-// a request, so among them the one whose last turn is longest ago has the next.
+// before reports whether the queue of st gets the next turn before the other. Among queues that
+// run side by side it is the one whose last turn is longest ago. They have turns only to choose
+// which of them stays when the device is cleared for a request.
 func (st *queueState) before(other *queueState) bool {
 	if st.sideBySide && other.sideBySide {
 		return st.lastTurn < other.lastTurn
@@ -106,8 +106,8 @@ func (p *giveway) turnLength() time.Duration {
 	return min(p.turn, max(maxRound/time.Duration(max(p.inRotation, 1)), shortestTurn))
 }
 
-// endTurn updates the state of the queue whose turn is over. A class-idle queue that got almost
-// nothing although it was let run has found the device busy: class-idle queues are then stopped for a while.
+// endTurn updates the state of the queue whose turn is over. If a class-idle queue got almost
+// nothing although it was let run, the device is busy: class-idle queues are then stopped for a while.
 func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, st *queueState) {
 	if st.class == sched.Idle && !st.withheld && q.Measured && yieldsBySlice(dev, q) && st.served-st.servedAtTurn < p.turnLength()/10 {
 		p.classIdleStop = now.Add(classIdleStopTurns * p.turn)
@@ -119,18 +119,18 @@ func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, st 
 	}
 	switch {
 	case measured && used == 0:
-		// Without counters only the hardware's measurement tells. It measures whose context was on
-		// the device, at work or not. So a queue whose context never was there is idle; a queue with
-		// work gets there, if only for a moment, however busy the others are.
+		// Without counters only the hardware shows whether the queue had work. It measures whose
+		// context was on the device, at work or not. So a queue whose context was never there is
+		// idle. One with work gets there, if only for a moment, however busy the others are.
 		st.unusedTurn, st.takesTurns = true, false
 	case used == 0:
 		st.prepay(p.turnLength(), q.Weight()*unit)
 	}
 }
 
-// judgeByUse takes a queue for light that uses less than three quarters of what another uses of its
-// turns: beside online work its context leaves the device, and does not come back while it has no work.
-// It is not for when a queue runs in the turns of others, because it cannot be stopped.
+// judgeByUse makes a queue light if it uses less than three quarters of what another uses of its
+// turns. Beside online work the context of a queue without work leaves the device and does not come
+// back. It must not be called when a queue that cannot be stopped runs in the turns of others.
 func judgeByUse(now sched.Time, states []queueState) {
 	const turns = 4 // that a verdict needs
 	var most time.Duration
@@ -140,15 +140,15 @@ func judgeByUse(now sched.Time, states []queueState) {
 		}
 	}
 	for i := range states {
-		if st := &states[i]; st.load.use.n >= turns && 4*(st.load.use.mean+st.load.use.off) < 3*most {
+		if st := &states[i]; st.load.use.n >= turns && 4*(st.load.use.mean+st.load.use.spread) < 3*most {
 			st.load.foundLight(now)
 			st.load.use = meanTime{} // also if the verdict still holds
 		}
 	}
 }
 
-// restedShortly reports whether the queue took turns until a moment ago. It still counts as one that does
-// where others could gain from that moment: a process that waits after each step has no work then.
-func (st *queueState) restedShortly(now sched.Time) bool {
+// recentlyReady reports whether the queue took turns until at most shortRest ago. A process that waits
+// after each step has no work for such moments, and others must not gain from them.
+func (st *queueState) recentlyReady(now sched.Time) bool {
 	return st.joined && !st.unusedTurn && now < st.readyAt.Add(shortRest)
 }

@@ -8,12 +8,12 @@ import (
 
 // sideBySide decides which batch queues of a device run side by side.
 // Light queues do, all the time, together with the heavy queue whose turn it is. On a device with time
-// slices, without online work, they have the default slice. Beside online work they have a shorter
-// one, which costs them little and online work waits less: the parameter shared.
+// slices they have the default slice as long as there is no online work. Beside online work they have a
+// shorter slice (the parameter shared): it costs them little, and online work waits less.
 //
-// Which queues are light is found out in trials (trial.go) and overlaps (overlap.go), by their
-// visits (load.go). Where visits are not known, counters tell (workperiod.go). How many run at a time
-// beside online work is up to the group (group.go). For a request that is expected the device is cleared (clear.go).
+// A queue is found to be light by its visits (load.go), in trials (trial.go) and overlaps (overlap.go),
+// or, where visits are not known, by its counters (workperiod.go). The group limits how many run at a
+// time beside online work (group.go). For a request that is expected the device is cleared (clear.go).
 type sideBySide struct {
 	sharedSlice time.Duration // the parameter shared
 
@@ -30,15 +30,15 @@ type sideBySide struct {
 	sharesBetweenRequests bool
 
 	// weighted is set if batch queues have different weights. Queues whose visits are not known then have
-	// no more than their share side by side: see limitShares. They take turns if there is no heavy queue,
-	// of which their share could be told, and on a device that runs one command at a time, where
-	// estimates of device time are too rough for that.
+	// no more than their share side by side: see limitShares. They take turns if there is no heavy queue
+	// to compare their share with. They also take turns on a device that runs one command at a time,
+	// where estimates of device time are too rough.
 	weighted bool
 
-	// untold is set if queues of which neither visits nor counters are known run side by side, because
-	// there is no online queue. Turns would gain little if the queues fill the device, and cost most of
-	// their work if they do not.
-	untold bool
+	// shareUnknown is set if queues whose load cannot be found run side by side, because there is no
+	// online queue. Neither their visits nor their counters are known. Turns would gain little if
+	// the queues fill the device, and cost most of their work if they do not.
+	shareUnknown bool
 
 	trial    trial
 	overlap  overlap
@@ -72,13 +72,13 @@ func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, st *queueState) 
 	case !st.takesTurns || q.Attr.Class != sched.Batch || st.overdrawn:
 		return false
 	case !q.Visits.Known && !st.traced:
-		return !q.Counters.Known && s.untold && !s.weighted || q.Counters.Known && st.load.verdict == lightLoad
+		return !q.Counters.Known && s.shareUnknown && !s.weighted || q.Counters.Known && st.load.verdict == lightLoad
 	}
 	return isCandidate(dev, q, st) && (st.load.verdict == lightLoad || s.inTrial(st))
 }
 
-// isCandidate reports whether the load of q matters, because q would use a turn, and can be found
-// out by its visits.
+// isCandidate reports whether q would use a turn, so that its load matters, and whether its visits
+// can show its load.
 func isCandidate(dev *sched.Device, q *sched.Queue, st *queueState) bool {
 	return st.takesTurns && q.Attr.Class == sched.Batch && q.Visits.Known && yieldsBySlice(dev, q)
 }
@@ -98,7 +98,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 	}
 	s.chooseNewcomers(v, states, newcomers)
 	s.updateTrial(v.Now, dev, newcomers, sum)
-	s.weighted, s.untold = sum.weighted, !sum.hasOnline
+	s.weighted, s.shareUnknown = sum.weighted, !sum.hasOnline
 	if sum.activeOnline > 0 && sum.unstoppable == 0 {
 		judgeByUse(v.Now, states)
 	}
@@ -110,8 +110,8 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		}
 		// With a slice in which a queue makes no progress, all its visits are short. With one
 		// longer than the default slice, such as that of a floor turn, online work ends them.
-		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
-		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing, sum.activeOnline > 0, alone-q.Visits.Alone)
+		unusable := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
+		st.load.watch(q, v.Now, sum.running > 1 && !unusable, sum.activeOnline > 0, alone-q.Visits.Alone)
 		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {
 			st.servedThen, st.unservedSince = q.Served, v.Now
 		}
@@ -145,11 +145,13 @@ func timeAlone(queues []sched.Queue) time.Duration {
 }
 
 // decide sets whether the light queues run side by side, in general and now. All queues take
-// turns if the setting says that online work needs it, and at the first requests, unless there is a
-// trial. With the setting in which slo begins there must be trials too: light queues that take turns
-// would show no gain with a milder one. While light queues run side by side, the plan changes as soon as a visit shows something
-// new, so their visits are looked at often. So are those of online queues while turns change, to
-// find out when their requests come: see turnOver.
+// turns if the setting says that online work needs it, and at the first requests (see learnPeriod).
+// In a trial they do not, even with the setting in which slo begins: light queues that took turns
+// would show no gain with a milder setting.
+//
+// While light queues run side by side, the plan changes as soon as a visit shows something new. So
+// decide sets the wake time to look at their visits often, and also at those of online queues while
+// turns change: turnOver needs the arrival of requests.
 func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
 	dev := &v.Devices[0]
 	unlimited := s.weighted && s.lightByCounter > 0 && (s.lightQueues == sum.inRotation || dev.Serial) // limitShares could not keep to weights
@@ -157,7 +159,7 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	adapts := s.sharedSlice != sched.MinSlice // otherwise the user asked for turns
 	turns := set.sharedSlice == sched.MinSlice && !(set.betweenRequests && sum.predicted) && !(s.newcomersTried && adapts) ||
 		set.sharedSlice > 0 && sum.learning && !s.newcomersTried
-	was, sharing := s.sharing, s.mayShare && (!sum.onlineWaits() || !turns)
+	was, sharing := s.sharing, s.mayShare && (!sum.onlineLately() || !turns)
 	s.sharing = sharing
 	for i := 0; i < len(states) && (sharing || was); i++ {
 		st := &states[i]
@@ -168,7 +170,7 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	s.sharesBetweenRequests = sharing && sum.activeOnline > 0 && set.sharedSlice == sched.MinSlice
 	switch {
 	case sharing, s.mayShare && sum.learning:
-		if sum.onlineWaits() {
+		if sum.onlineLately() {
 			s.overlap.leaving = 0
 		}
 		sum.wake = earlier(sum.wake, sum.onlineChange)
@@ -182,12 +184,12 @@ func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, se
 	sum.wake = earlier(sum.wake, v.Now.Add(step))
 }
 
-// tries reports whether batch queues run side by side with longer slices than the setting says, to
-// find out their loads.
-func (s *sideBySide) tries() bool { return s.trial.since > 0 || s.overlap.leaving != 0 }
+// inTrialOrOverlap reports whether batch queues run side by side with longer slices than those of the
+// setting, to find their loads.
+func (s *sideBySide) inTrialOrOverlap() bool { return s.trial.since > 0 || s.overlap.leaving != 0 }
 
-// takesPart reports whether a queue with this state can have the turn.
-func (s *sideBySide) takesPart(st *queueState) bool {
+// mayHaveTurn reports whether a queue with this state can have the turn.
+func (s *sideBySide) mayHaveTurn(st *queueState) bool {
 	return st.takesTurns && !(s.heavyTurns && st.sideBySide)
 }
 
@@ -223,7 +225,7 @@ func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, st *queueSta
 }
 
 // limitShares lets light queues that had much more than their share take turns until the heavy
-// ones have had as much. Without heavy queues there is no share to keep to.
+// ones have had as much. Without heavy queues no share is enforced.
 func (p *giveway) limitShares(v *sched.View, states []queueState) {
 	if v.Now <= p.limitedAt { // a second plan at the same instant must be the same as the first
 		return
@@ -234,7 +236,7 @@ func (p *giveway) limitShares(v *sched.View, states []queueState) {
 	heavy := false
 	for i := range states {
 		st := &states[i]
-		heavy = heavy || st.class == sched.Batch && (st.takesTurns || st.restedShortly(v.Now)) && !st.sideBySide && !st.overdrawn
+		heavy = heavy || st.class == sched.Batch && (st.takesTurns || st.recentlyReady(v.Now)) && !st.sideBySide && !st.overdrawn
 	}
 	for i := range states {
 		st := &states[i]

@@ -206,15 +206,15 @@ func TestMeanTime(t *testing.T) {
 		{4 * ms, 6 * ms, 2 * ms},
 		{6 * ms, 6 * ms, 2*ms - 2*ms/3},
 	} {
-		if m.add(tt.value); m.mean != tt.mean || !near(m.off, tt.off, 10) || m.n != i+1 {
-			t.Errorf("value %d: got a mean of %v, off by %v, of %d values; want %v, %v", i, m.mean, m.off, m.n, tt.mean, tt.off)
+		if m.add(tt.value); m.mean != tt.mean || !near(m.spread, tt.off, 10) || m.n != i+1 {
+			t.Errorf("value %d: got a mean of %v, off by %v, of %d values; want %v, %v", i, m.mean, m.spread, m.n, tt.mean, tt.off)
 		}
 	}
 	for range 200 {
 		m.add(6 * ms)
 	}
-	if m.add(14 * ms); !near(m.mean, 7*ms, 10) || !near(m.off, ms, 10) {
-		t.Errorf("one value far off after many: got a mean of %v, off by %v; want 7ms, 1ms", m.mean, m.off)
+	if m.add(14 * ms); !near(m.mean, 7*ms, 10) || !near(m.spread, ms, 10) {
+		t.Errorf("one value far off after many: got a mean of %v, off by %v; want 7ms, 1ms", m.mean, m.spread)
 	}
 }
 
@@ -540,7 +540,7 @@ func TestSideBySideOrTurns(t *testing.T) {
 			if states[i].sideBySide != want {
 				t.Errorf("%s: queue %d runs side by side: %v, want %v", tt.name, i+1, states[i].sideBySide, want)
 			}
-			if got, want := p.takesPart(&states[i]), !tt.heavyTurns || !want; got != want {
+			if got, want := p.mayHaveTurn(&states[i]), !tt.heavyTurns || !want; got != want {
 				t.Errorf("%s: queue %d takes turns: %v, want %v", tt.name, i+1, got, want)
 			}
 		}

@@ -14,8 +14,8 @@ import (
 // batch slice once. One that launches its kernels one by one hardly waits, and
 // batch work gets the gaps between kernels. One that waits for the end of each
 // kernel waits for a batch slice each time, and may need batch work stopped for
-// the whole request. slo finds out from how long requests take and what batch
-// work gets under each of a few settings: see ladder.
+// the whole request. slo measures how long requests take and what batch work gets
+// under each of a few settings: see ladder.
 //
 // An online queue without an SLO, or without reported requests, must be served as
 // fast as possible. Then slo is giveway, until that queue has launched nothing for
@@ -49,8 +49,8 @@ type requestState struct {
 	lateScore   float64       // of late requests: see ladder.addRequest
 	reports     bool          // its requests are reported
 	oldestSince sched.Time    // when its oldest open request began: Queue.RequestSince at the last plan
-	countsFrom  sched.Time    // since when that request counts: see openFrom
-	latePeriods int           // how many late periods since then are counted: see countOpen
+	countsFrom  sched.Time    // start of the time that counts for that request: see openFrom
+	latePeriods int           // late periods since then that were counted: see countOpen
 	countedLate bool          // that request has counted as late
 	launched    uint64        // Counters.Launched at the last plan
 	workedAt    sched.Time    // when it was last ready or launched commands
@@ -86,9 +86,9 @@ func newSLO() sched.Policy {
 	return p
 }
 
-// Observe implements sched.Observer. What is known about the rungs is about the requests of the
-// online queues there are. Other queues come and go more often than a probe takes: for those see
-// gauge.
+// Observe implements sched.Observer. The ladder's knowledge is about the present online queues, so it
+// is dropped when one of them is closed. Other queues come and go more often than a probe takes: for
+// those see gauge.
 func (p *slo) Observe(now sched.Time, ev *sched.Event) {
 	switch ev.Kind {
 	case sched.RequestFinished:
@@ -147,7 +147,7 @@ func (p *slo) adapt(v *sched.View, requests []requestState, finished int, openTi
 		p.ladder.queuesBeside = min(p.base.lightQueues, p.base.group.limit)
 		p.ladder.measured = false // light queues do more side by side, with less time on the device
 	}
-	if p.base.tries() {
+	if p.base.inTrialOrOverlap() {
 		p.ladder.suspend(v.Now)
 	} else {
 		p.ladder.confirm(v, p.base.current)
@@ -186,8 +186,8 @@ func (p *slo) updateQueues(v *sched.View, requests []requestState) (adapts bool)
 		if q.Ready() || q.Counters.Launched != r.launched {
 			r.launched, r.workedAt = q.Counters.Launched, v.Now
 		}
-		// A queue that launches nothing needs no device, whatever its process reports. Only
-		// counters tell.
+		// A queue that launches nothing needs no device, whatever its process reports. Without
+		// counters that is not known.
 		asleep := q.Counters.Known && v.Now.Sub(r.workedAt) >= p.quiet
 		if q.OpenRequests > 0 {
 			r.reports = true
@@ -241,13 +241,13 @@ func (p *slo) countRequests(v *sched.View, requests []requestState) (finished in
 // a moment ago, and there are no bursts, trials of newcomers or overlaps, in which other settings
 // are in force.
 func (p *slo) judgesRung(now sched.Time) bool {
-	return p.base.current != 0 && now.Sub(p.base.batchAt) <= probeTime && p.base.burst.phase == noBurst && !p.base.tries()
+	return p.base.current != 0 && now.Sub(p.base.batchAt) <= probeTime && p.base.burst.phase == noBurst && !p.base.inTrialOrOverlap()
 }
 
-// countOpen counts requests that are late before they finish: with some settings none
-// may. A request counts when it is open, with the present setting, for longer than the
-// ladder needs to tell a stall of the host from the setting, and again each time as much
-// has passed. Only the oldest request of a queue is looked at.
+// countOpen counts late requests that are still open: with some settings no request may ever
+// finish. A request counts once it has been open with the present setting for
+// ladder.latePeriod, and again after each further period. Only the oldest request of a queue
+// counts.
 func (p *slo) countOpen(v *sched.View, requests []requestState) {
 	for i := range v.Queues {
 		q, r := &v.Queues[i], &requests[i]
@@ -277,8 +277,8 @@ func (p *slo) countOpen(v *sched.View, requests []requestState) {
 	}
 }
 
-// openFrom returns since when the oldest open request of an online queue is open with the present
-// setting, or zero if no such request may count.
+// openFrom returns the time from which the oldest open request of an online queue has been open with
+// the present setting, or zero if the request does not count.
 func (p *slo) openFrom(q *sched.Queue, now sched.Time) sched.Time {
 	switch {
 	case q.RequestSince == 0 || q.Attr.SLO <= 0 || q.Attr.Paused:
@@ -303,9 +303,9 @@ func (p *slo) nextLate(v *sched.View, requests []requestState) (wake sched.Time)
 	return wake
 }
 
-// judgeQuiet takes in whether the first request after a quiet period, which found batch work with
-// the default slice, was in time. If it was late, the next quiet period begins later. A doubling is
-// undone slowly, so that few first requests are late where only some of them are.
+// judgeQuiet is called for the first request after a quiet period, in which batch work had the
+// default slice. If the request was late, the time until the next quiet period doubles. A doubling
+// is undone only after halveQuiet first requests in time, so that few are late where only some are.
 func (p *slo) judgeQuiet(inTime bool) {
 	if p.firstInTime++; inTime && p.firstInTime < halveQuiet {
 		return
@@ -340,9 +340,9 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 	return p.lastRequest.Add(p.quietAfter())
 }
 
-// stopBatch removes the grants of ready batch and idle queues while a request is open,
-// but for each request not longer than four times its SLO: its end may never be
-// reported. Of the requests of a queue the newest counts longest.
+// stopBatch removes the grants of ready batch and idle queues while a request is open, but for at
+// most four times the request's SLO, because its end may never be reported. So only the newest
+// request of each queue matters.
 func (p *slo) stopBatch(v *sched.View, plan *sched.Plan) {
 	var until sched.Time
 	for i := range v.Queues {

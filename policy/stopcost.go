@@ -23,7 +23,7 @@ type stopCost struct {
 	stopped, beside meanTime
 
 	began, ended  sched.Time // of the current or last busy period; ended is zero while online work is ready
-	counts        bool       // there was batch work to stop for it, so its length tells something
+	counts        bool       // there was batch work to stop for it, so its length counts
 	runsOn        bool       // batch work runs on in it
 	usuallyRunsOn bool       // batch work usually runs on; otherwise it is usually stopped
 
@@ -37,8 +37,8 @@ const (
 	longestWait  = 64 * firstWait // then probes are 0.15 % of the busy periods
 )
 
-// begin starts a busy period, and begins or ends a probe of the other way if it is time to. Stops
-// says that batch work would be stopped for the period.
+// begin starts a busy period, and begins or ends a probe of the other way if one is due. stops: batch
+// work would be stopped for the period.
 func (c *stopCost) begin(now sched.Time, stopTime time.Duration, stops bool) {
 	c.record(4 * stopTime)
 	c.began, c.ended, c.counts = now, 0, stops
@@ -85,8 +85,8 @@ func (c *stopCost) record(longest time.Duration) {
 	}
 }
 
-// runOn reports whether batch work runs on now, and when that changes; zero is not in
-// this busy period.
+// runOn reports whether batch work runs on now, and when that changes; zero: not in this
+// busy period.
 func (c *stopCost) runOn(now sched.Time) (bool, sched.Time) {
 	switch until := c.began.Add(c.stopped.mean * 9 / 8); {
 	case !c.runsOn:
@@ -100,16 +100,16 @@ func (c *stopCost) runOn(now sched.Time) (bool, sched.Time) {
 
 // meanTime is a mean in which a new value has a weight of at least an eighth.
 type meanTime struct {
-	mean time.Duration
-	off  time.Duration // mean distance of a value from the mean
-	n    int           // values so far
+	mean   time.Duration
+	spread time.Duration // mean distance of a value from the mean
+	n      int           // values so far
 }
 
 func (m *meanTime) add(d time.Duration) {
 	m.n++
 	weight := time.Duration(min(m.n, 8))
 	if m.n > 1 {
-		m.off += ((d - m.mean).Abs() - m.off) / weight
+		m.spread += ((d - m.mean).Abs() - m.spread) / weight
 	}
 	m.mean += (d - m.mean) / weight
 }

@@ -7,7 +7,7 @@ type summary struct {
 	hasOnline bool // there is an online queue
 	hasBatch  bool // there is a batch or class-idle queue
 
-	busy       bool       // batch work gives way: online work is ready, was ready within linger, or is expected now
+	busy       bool       // batch work gives way now: online work is ready, was ready within linger, or is expected
 	busyChange sched.Time // when busy changes without an event
 
 	// The rotation. If a batch queue takes turns, no class-idle queue does.
@@ -90,8 +90,8 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	return s
 }
 
-// summarizeBatch adds a batch or class-idle queue to the summary. Only the queues of the first class
-// that has any take turns: class-idle queues do if no batch queue does.
+// summarizeBatch adds a batch or class-idle queue to the summary. Class-idle queues take turns only if
+// no batch queue does.
 func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	class := q.Attr.Class
 	s.hasBatch = true
@@ -127,9 +127,9 @@ func countBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	s.longCommands = s.longCommands || dev.Serial && st.load.verdict != lightLoad && st.work.command >= longCommand
 }
 
-// onlineWaits reports whether there is online work, now or within activeFor, that waits longer if more
+// onlineLately reports whether there is online work, now or within activeFor. It waits longer if more
 // batch queues run side by side: for a slice of each or, without slices, for the stop of each.
-func (s *summary) onlineWaits() bool { return s.activeOnline > 0 || s.recentOnline }
+func (s *summary) onlineLately() bool { return s.activeOnline > 0 || s.recentOnline }
 
 // updateBusy sets whether batch work gives way now. It does so for linger after online
 // work, because more often follows, and on a device without slices only if a stop pays.

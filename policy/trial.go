@@ -6,13 +6,13 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// trial is the moment in which newcomers, whose loads are unknown, run side by side with the
+// trial is a short period in which newcomers, whose loads are unknown, run side by side with the
 // other batch queues, so that their visits show whether they are light.
 type trial struct {
 	since sched.Time    // when the trial began; zero: there is none
 	end   sched.Time    // of the last trial
 	took  time.Duration // of the last trial
-	most  int           // newcomers in it, at a time
+	most  int           // how many newcomers are in it at a time
 }
 
 const (
@@ -28,15 +28,15 @@ const (
 	onlineTrialQueues = 3
 )
 
-// inTrial reports whether the queue of st is a newcomer in the trial that goes on.
+// inTrial reports whether the queue of st is a newcomer in the present trial.
 func (s *sideBySide) inTrial(st *queueState) bool {
 	return s.trial.since > 0 && st.load.verdict == unknownLoad && !st.triedLater
 }
 
 // chooseNewcomers sets which newcomers wait for a later trial if there are more than a trial takes.
-// Those in the trial stay until they are known. Free places go to those whose last trial was longest
-// ago, so that newcomers about which trials tell nothing do not keep out the rest. It keeps the chosen
-// ones in a list that is sorted as it grows.
+// Those in the trial stay until their loads are known. Free places go to those whose last trial was
+// longest ago, so that newcomers whose trials give no verdict do not keep out the rest. It keeps the
+// chosen ones in a list that is sorted as it grows.
 func (s *sideBySide) chooseNewcomers(v *sched.View, states []queueState, newcomers int) {
 	if newcomers <= s.trial.most {
 		return // triedLater is not set
@@ -67,12 +67,12 @@ func (s *sideBySide) chooseNewcomers(v *sched.View, states []queueState, newcome
 
 // triedBefore reports whether the newcomer of st goes before the other in the choice for a trial.
 func (s *sideBySide) triedBefore(st, other *queueState) bool {
-	in, otherIn := s.inThisTrial(st), s.inThisTrial(other)
+	in, otherIn := s.wasInTrial(st), s.wasInTrial(other)
 	return in && !otherIn || in == otherIn && st.triedAt < other.triedAt
 }
 
-// inThisTrial reports whether the newcomer of st was in the trial that goes on at the last plan.
-func (s *sideBySide) inThisTrial(st *queueState) bool {
+// wasInTrial reports whether the newcomer of st was in the present trial at the last plan.
+func (s *sideBySide) wasInTrial(st *queueState) bool {
 	return s.trial.since > 0 && st.triedAt == s.trial.since
 }
 

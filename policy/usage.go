@@ -6,7 +6,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// usageState tells whether a standard queue uses much of the device. Beside such a queue a
+// usageState records whether a standard queue uses much of the device. Beside such a queue a
 // batch queue with the minimum slice gets nothing. A standard process that rests, or does a
 // little now and then, is no reason for longer slices, which online work would wait for.
 type usageState struct {
@@ -21,8 +21,8 @@ const (
 	usageHold   = 2 * time.Second // for how long that counts
 )
 
-// watch updates the state from the device time of q, and reports whether q uses much. If
-// neither counters nor the hardware tell, it does not.
+// watch updates the state from the device time of q, and reports whether q uses much. Without
+// counters and measurements it reports false.
 func (u *usageState) watch(q *sched.Queue, now sched.Time) bool {
 	at := now
 	if q.Measured {

@@ -6,17 +6,17 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Where the visits of a batch queue are not known, its counters tell its load: a light queue runs out
-// of work all the time, because its process launches too little or waits. In a rotation it would give
-// up its turn each time, for the whole turn of another queue, and each change of turns costs a stop and
-// a start. Simulated (amd-hws): jobs that launch kernel by kernel beside training did a sixth of their
-// work in turns, and nine tenths side by side.
+// Where the visits of a batch queue are not known, its load is found by its counters. A light queue
+// runs out of work all the time, because its process launches too little or waits. In a rotation it
+// would give up its turn each time, for the whole turn of another queue, and each change of turns costs
+// a stop and a start. Simulated (amd-hws): jobs that launch kernel by kernel beside training do a sixth
+// of their work in turns, and nine tenths side by side.
 
-// judgedByCounters reports whether the load of the queue is found out by its counters. It is not if the
+// judgedByCounters reports whether the load of the queue is found by its counters. It is not if the
 // trace is only lost for a moment.
 func (st *queueState) judgedByCounters(q *sched.Queue) bool { return q.Counters.Known && !st.traced }
 
-// judgeByCounters updates the load of q if its counters tell it.
+// judgeByCounters updates the load of q if it is found by its counters.
 func (st *queueState) judgeByCounters(q *sched.Queue) {
 	if st.traced = st.traced || q.Visits.Known; st.judgedByCounters(q) && q.Attr.Class == sched.Batch {
 		st.load.verdict = st.work.watch(q, st.load.verdict)
@@ -31,7 +31,7 @@ type workPeriods struct {
 	served    time.Duration // Queue.Served then
 	last      uint64        // Counters.Idled at the last plan
 	since     time.Duration // Queue.Served when that last changed
-	command   time.Duration // device time of a command in the periods before, or more if none was completed
+	command   time.Duration // device time of a command in the earlier periods; if none was completed, what they took
 }
 
 const (
@@ -40,9 +40,9 @@ const (
 	lightPeriod   = 25 * time.Millisecond // half of a turn: a queue with shorter periods is light
 	heavyPeriod   = 50 * time.Millisecond // a turn: a queue with a longer period is heavy
 
-	// longCommand is the device time of a command for which others wait as long as for half a turn. A
-	// device that runs one command at a time gives a queue of such commands nearly all of its time if
-	// others run side by side with it, whatever the weights are.
+	// longCommand is the device time of a long command: half a turn. A device that runs one command
+	// at a time gives a queue of such commands nearly all of its time if others run side by side with
+	// it, whatever the weights are.
 	longCommand = 25 * time.Millisecond
 )
 
