@@ -77,9 +77,9 @@ func stepDoesNotAllocate(t *testing.T, name string) {
 	}
 }
 
-// BenchmarkStep measures the cost of one event. The limits are 1 us with 32
-// queues, 50 us with 1,000, and no allocation. Under native nearly all of it is
-// the core's own cost.
+// BenchmarkStep measures the cost of one event. The targets are 1 us with 32 queues, 50 us
+// with 1,000, and no allocation; docs/RESULTS.md has what was measured. Under native nearly
+// all of it is the core's own cost.
 func BenchmarkStep(b *testing.B) {
 	for _, size := range []struct {
 		policy string

@@ -21,11 +21,11 @@ type floorMark struct {
 	served time.Duration
 }
 
-// countWasted counts as wasted what q was served in visits of a slice with which it makes no
-// progress beside others. On an H200 such a visit is measured as about 100 us, which is half
-// of MinSharedSlice: parts of two context switches, and the time until the queue continues.
-// before and served are what was known before the last measurement. Where visits are not known,
-// service.credit counts what is wasted.
+// countWasted adds to q.wasted the service since the last measurement in which q made no progress:
+// visits with a slice that is too short beside others. On an H200 such a visit is measured as about
+// 100 us, half of MinSharedSlice: parts of two context switches, and the time until the queue
+// continues. before and served are Visits and Served before this measurement. Where visits are not
+// known, service.credit counts wasted service.
 func (d *device) countWasted(q *Queue, before *Visits, served time.Duration) {
 	if !q.act.short || !before.Known {
 		return
@@ -50,8 +50,8 @@ type floorTurn struct {
 	// On a device with slices:
 	slice  time.Duration // of the queue; zero: the device's default
 	others time.Duration // longest slice of the other queues during the turn; zero: the turn is not one slice
-	entry  time.Duration // how long those let the queue wait
-	runs   Time          // since when the queue runs with this slice; zero: not yet
+	entry  time.Duration // how long the slices of the others let the queue wait
+	runs   Time          // when the queue began to run with this slice; zero: not yet
 
 	// No queue can be starving before due, so the queues are not searched until
 	// then, unless withFloor has fallen below three quarters: with fewer queues
@@ -197,8 +197,9 @@ func (s *Scheduler) limitLength(d *device, length time.Duration, share float64) 
 //
 //   - A request may be delayed by what its SLO leaves. If that is less than the shortest slice,
 //     some requests miss the SLO in any case, and they are fewest with long slices.
-//   - If requests are so rare that the one delayed in a period is more than one in a hundred, the
-//     delay is at most an eighth of what a request usually takes, so that the P99 hardly changes.
+//   - One request is delayed in each period. If that is more than one in a hundred, because requests
+//     are rare, the delay is at most an eighth of a request's usual duration, so that the P99 hardly
+//     changes.
 func (q *Queue) maxDelay(period, shortest time.Duration, now Time) time.Duration {
 	most, p := time.Duration(math.MaxInt64), &q.pace
 	left := q.Attr.SLO / 2 // without an SLO less than shortest
@@ -306,8 +307,8 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 	return worst
 }
 
-// floorDue returns when q, to which the plan grants less than the floor could, is starving
-// unless it gets its share until then.
+// floorDue returns the time at which q is starving if it does not get its share before. The plan
+// grants q less than the floor could.
 func (s *Scheduler) floorDue(q *Queue, period time.Duration, share float64) Time {
 	if !q.OnFloor {
 		period = max(period, floorPatience)

@@ -82,9 +82,8 @@ func (d *domain) ready() bool {
 	return false
 }
 
-// earliestHeld returns the earliest time since when a ready queue of d has not
-// been granted, or Never. It is used only without a floor: with one, every queue
-// gets to run.
+// earliestHeld returns the earliest time at which a ready queue of d, not of class Idle, was left
+// without a grant, or Never. It is used only without a floor: with one, every queue gets to run.
 func (s *Scheduler) earliestHeld(d *domain) Time {
 	held := Never
 	for _, dev := range d.devices {

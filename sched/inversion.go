@@ -2,24 +2,24 @@ package sched
 
 import "time"
 
-// The scheduler watches whether the devices follow its plans. A priority inversion is a
-// queue that the plan stops and that has the device nevertheless, while a queue that the
-// plan lets run has work: a stop had no effect although it was reported as done, or failed,
-// or is not over, or the queue cannot be stopped.
+// The scheduler watches whether the devices follow its plans. In a priority inversion a queue
+// that the plan stops (the holder) has the device, while a queue that the plan lets run (the
+// victim) has work. Causes: a stop had no effect although it was reported as done, or it
+// failed, or its call is still under way, or the holder cannot be stopped.
 //
-// The plan says which queue goes first, so this holds for every policy. Under a policy that
-// stops no queue, such as native, there are no inversions; under one that ignores classes,
-// such as fifo, a queue of class online that waits for its turn is none.
+// The plan says which queue goes first, so the definition fits every policy. Under a policy
+// that stops no queue, such as native, there are no inversions. Under one that ignores classes,
+// such as fifo, a queue of class online that waits for its turn is no inversion.
 //
-// Twice in Config.InversionLimit, if Step is called then, all queues of a device are looked
-// at. What each has done since the last time is the evidence. Nothing is concluded about a
-// queue whose device time is not measured and whose commands are not counted.
+// watchDevice compares the queues of a device twice in each Config.InversionLimit, if Step is
+// called then. The evidence is what each queue has done since the last time. Nothing is concluded
+// about a queue whose device time is not measured and whose commands are not counted.
 
 // Inversion reports that an inversion began, goes on or is over.
 type Inversion struct {
 	Device        DeviceID
-	Victim        QueueID // has work and is let run
-	Holder        QueueID // is to be stopped and has the device
+	Victim        QueueID // the plan lets it run, and it has work
+	Holder        QueueID // the plan stops it, and it has the device
 	VictimProcess ProcessID
 	HolderProcess ProcessID
 	Since         Time
@@ -37,8 +37,8 @@ const (
 	RetryStops               // stops failed: they are tried again now
 )
 
-// The pause between two remedies for one holder doubles from firstRemedy to lastRemedy. It
-// is also how long a level that had no effect is avoided.
+// The pause between two remedies for one holder doubles from firstRemedy to lastRemedy. A level
+// that had no effect is avoided for as long.
 const (
 	firstRemedy = time.Second
 	lastRemedy  = time.Minute
@@ -46,23 +46,23 @@ const (
 
 // inversionWatch is what is known about an inversion on one device.
 type inversionWatch struct {
-	from   Time // when the queues were last looked at; Never: not yet
+	from   Time // the last call of watchDevice; Never: there was none
 	holder QueueID
 	victim QueueID
 	since  Time
-	shown  Time // up to when it was reported; Never: it was not
+	shown  Time // the end of the time that was reported; Never: nothing was reported
 }
 
-// watched is what a queue had done when it was last looked at, and the remedies for it.
+// watched is what a queue had done at the last call of watchDevice, and the remedies for it.
 type watched struct {
-	ready               time.Duration // time with work that its counters show
-	readySince          Time          // since when it has such work; Never if it has none
+	ready               time.Duration // how long its counters have shown work in all, up to readySince
+	readySince          Time          // when they began to show the present work; Never if there is none
 	markReady, markTime time.Duration
 	launched, completed uint64
-	runSince            Time // since when Decided.Run is what it is; its reason and slice may be newer
+	runSince            Time // when Decided.Run last changed; the reason and the slice may be newer
 
 	stopAgain    bool    // its stop had no effect
-	ignored      Ability // ways of stopping that had no effect
+	ignored      Ability // levels at which stops had no effect
 	ignoredUntil Time
 	nextRemedy   Time
 	pause        time.Duration
@@ -71,7 +71,7 @@ type watched struct {
 // Inversions returns what the last Step found. It is valid until the next Step.
 func (s *Scheduler) Inversions() []Inversion { return s.inversions }
 
-// countReady keeps the time in which q has work, after its counters have changed.
+// countReady updates the time in which q has work, after its counters have changed.
 func (q *Queue) countReady(now Time) {
 	switch w := &q.watched; {
 	case q.Ready() && w.readySince == Never:
@@ -89,7 +89,7 @@ func (w *watched) readyFor(now Time) time.Duration {
 	return w.ready + now.Sub(w.readySince)
 }
 
-// watchDevice looks at the queues of d, if that is due.
+// watchDevice looks for an inversion on d, if that is due.
 func (s *Scheduler) watchDevice(d *device) {
 	w := &d.inversion
 	if w.from != Never && s.now.Sub(w.from) < s.cfg.InversionLimit/2 || s.cfg.InversionLimit < 0 {
@@ -101,7 +101,7 @@ func (s *Scheduler) watchDevice(d *device) {
 			holder = s.holderOf(d, victim)
 		}
 	}
-	s.follow(d, victim, holder)
+	s.updateInversion(d, victim, holder)
 	w.from = s.now
 	for i := range d.queues {
 		q := &d.queues[i]
@@ -111,8 +111,9 @@ func (s *Scheduler) watchDevice(d *device) {
 	}
 }
 
-// waiting returns the queue that the plan has let run since d was last looked at, that had
-// work then and has now, and that had work for longest. It returns nil if there is none.
+// waiting returns the possible victim: of the queues that the plan has let run since the last
+// call of watchDevice, and that have work, the one that had work for longest. It returns nil if there
+// is none.
 func (s *Scheduler) waiting(d *device) (victim *Queue) {
 	longest := time.Duration(0)
 	for i := range d.queues {
@@ -127,8 +128,8 @@ func (s *Scheduler) waiting(d *device) (victim *Queue) {
 	return victim
 }
 
-// holderOf returns the queue that the plan has stopped since d was last looked at and that
-// has had the device nevertheless, or nil.
+// holderOf returns a queue that the plan has stopped since the last call of watchDevice and that
+// had the device nevertheless, or nil.
 func (s *Scheduler) holderOf(d *device, victim *Queue) *Queue {
 	for i := range d.queues {
 		q := &d.queues[i]
@@ -148,7 +149,7 @@ func (s *Scheduler) ranWhileStopped(d *device, victim, q *Queue) bool {
 	if q.State == Stopped {
 		switch {
 		case q.act.drain.since > d.inversion.from:
-			return false // it was stopped meanwhile
+			return false // it was stopped after the last call
 		case q.act.stoppedAt == LevelHold:
 			return launched > 0
 		case q.act.stoppedAt == LevelDeactivate:
@@ -165,12 +166,12 @@ func (s *Scheduler) ranWhileStopped(d *device, victim, q *Queue) bool {
 	return both >= had/4 && victim.lastMeasured > victim.watched.markTime
 }
 
-// follow compares what was found with what was found before: a holder that is found twice in
-// succession, and for InversionLimit, is an inversion.
-func (s *Scheduler) follow(d *device, victim, holder *Queue) {
+// updateInversion compares what was found with what was found before. A holder that is found twice
+// in succession, and for InversionLimit, makes an inversion.
+func (s *Scheduler) updateInversion(d *device, victim, holder *Queue) {
 	w := &d.inversion
 	if holder == nil && victim != nil && d.stoppedAgain() {
-		return // whether that has an effect is seen next time
+		return // the next call shows whether that has an effect
 	}
 	if holder == nil || holder.ID != w.holder {
 		s.endInversion(d)
@@ -198,8 +199,8 @@ func (s *Scheduler) follow(d *device, victim, holder *Queue) {
 	s.inversions = append(s.inversions, found)
 }
 
-// stoppedAgain reports whether the holder of an inversion that was reported was stopped since d
-// was last looked at.
+// stoppedAgain reports whether the holder of an inversion that was reported was stopped since the
+// last call of watchDevice.
 func (d *device) stoppedAgain() bool {
 	i, ok := d.index(d.inversion.holder)
 	return ok && d.inversion.shown != Never && d.queues[i].State == Stopped && d.queues[i].act.drain.since > d.inversion.from
@@ -234,7 +235,7 @@ func (s *Scheduler) remedy(d *device, q *Queue) Remedy {
 	case q.State == Stopped:
 		did = StopAgain
 		w.stopAgain, w.ignored = true, w.ignored|a.stoppedAt.ability()
-	case q.State == Running && a.failedWays != 0:
+	case q.State == Running && a.failedLevels != 0:
 		did = RetryStops
 		a.failedUntil = s.now
 	default:
@@ -250,9 +251,8 @@ func (s *Scheduler) remedy(d *device, q *Queue) Remedy {
 	return did
 }
 
-// ways returns the ways in which q can be stopped, without those that had no effect, unless
-// there is no other.
-func (w *watched) ways(can Ability, now Time) Ability {
+// levels returns can without the levels at which stops had no effect, unless there is no other.
+func (w *watched) levels(can Ability, now Time) Ability {
 	if now >= w.ignoredUntil {
 		w.ignored = 0
 	}

@@ -21,7 +21,7 @@ const (
 
 	// Reasons to wait.
 	OtherTurn       // it is the turn of another queue
-	OnlineWork      // online work is ready, or was a moment ago
+	OnlineWork      // online work is ready, or was until a moment ago
 	RequestExpected // an online request is expected
 	InBurst         // a burst of online work, which waits for each of its kernels
 	OtherWork       // a queue of class idle waits until no other queue is ready
@@ -62,10 +62,10 @@ const classes = 4
 
 // Decided is how a queue is scheduled, and why.
 type Decided struct {
-	Since  Time          // since when all that follows is so
-	Slice  time.Duration // if it runs; zero is the device's default
+	Since  Time          // when the fields below last changed
+	Slice  time.Duration // zero if the queue waits, or has the device's default
 	Bound  uint32        // the same
-	Run    bool          // it may run; its State follows when the actions are done
+	Run    bool          // the queue may run; its State follows when the actions are done
 	Reason Reason
 }
 

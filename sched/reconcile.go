@@ -22,21 +22,21 @@ type actionState struct {
 	// are tried again at times of their own: a queue whose slice cannot be set can
 	// still be stopped and started. The pause is one for all of them. It doubles with
 	// every failure and begins anew with every success, of whichever kind.
-	failedWays  Ability // ways of stopping that failed recently
-	failedUntil Time    // when failedWays may be tried again
-	retryStart  Time
-	retrySet    Time
-	pause       time.Duration
+	failedLevels Ability // levels at which stops failed recently
+	failedUntil  Time    // when failedLevels may be tried again
+	retryStart   Time
+	retrySet     Time
+	pause        time.Duration
 
 	// After a failed SetSlice or SetBound either the old or the new value may be
 	// in force.
 	unsureSlice, unsureBound bool
 	short                    bool // the slice is, or may be, below MinSharedSlice
 
-	clockAtCredit time.Duration // of the clock of use, at the last credit
+	clockAtCredit time.Duration // reading of the clock of use at the last credit
 
-	// How long the queue could have run since it was last measured: runnableFor,
-	// and the time since runnableSince unless that is Never.
+	// The queue could have run, since it was last measured, for runnableFor and for the
+	// time since runnableSince, unless that is Never.
 	runnableSince Time
 	runnableFor   time.Duration
 
@@ -227,10 +227,10 @@ func (d *device) othersShort(q *Queue) bool {
 func (s *Scheduler) bestLevel(d *device, q *Queue) Level {
 	a := &q.act
 	if a.failedUntil <= s.now {
-		a.failedWays = 0
+		a.failedLevels = 0
 	}
-	level := q.watched.ways(q.Can&canStop&^a.failedWays, s.now).Level()
-	if level == LevelNone && a.failedWays != 0 {
+	level := q.watched.levels(q.Can&canStop&^a.failedLevels, s.now).Level()
+	if level == LevelNone && a.failedLevels != 0 {
 		d.wake = min(d.wake, a.failedUntil)
 	}
 	return level
@@ -301,7 +301,7 @@ func (s *Scheduler) failed(q *Queue, outcome Outcome) {
 			q.Can &^= a.pending.Level.ability()
 			return
 		}
-		a.failedWays |= a.pending.Level.ability()
+		a.failedLevels |= a.pending.Level.ability()
 		a.failedUntil = s.now.Add(a.pause)
 		if outcome == Partial {
 			// It is started first, whatever the plan is, and this level is left out for longer:

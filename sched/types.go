@@ -186,7 +186,7 @@ type Queue struct {
 	NewestRequest Time          // when the newest of those started; zero if there is none
 	Can           Ability       // abilities, without those that proved unsupported
 	State         State
-	OnFloor       bool   // its device time comes from floor turns: the policy gives it less than its share
+	OnFloor       bool   // its device time comes from floor turns, because the policy gives it less than its share
 	SideBySide    bool   // Grant.SideBySide of the last grant
 	Measured      bool   // Served is measured by the hardware, not estimated by the scheduler
 	Visits        Visits // as the hardware last measured them; not Known while the measurement is lost
@@ -197,11 +197,11 @@ type Queue struct {
 	floor        floorMark     // recent service: floor.go
 	wasted       time.Duration // part of Served without progress: floor.go
 	pace         requestPace   // of its requests: floor.go
-	heldSince    Time          // since when the ready queue has not been granted; Never if it is
+	heldSince    Time          // when a plan first left the ready queue without a grant; Never: the last plan grants it
 	readyMark    uint64        // Submitted when ReadySince was set
 	requests     []Time        // when the open requests started, the oldest first; at most maxRequestTimes
 	lastMeasured time.Duration // the last DeviceTimeMeasured
-	wasMeasured  bool          // there was one
+	wasMeasured  bool          // Served was measured at least once
 	watched      watched       // inversion.go
 }
 
