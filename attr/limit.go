@@ -20,8 +20,8 @@ const (
 // Limits are the limits that the administrator sets on what users and processes ask for.
 // They do not bound rules, nor values for which Unlimited was called.
 type Limits struct {
-	// Ceiling has, for each attribute that is limited, the value that asks for the most
-	// that run, hint and set may give.
+	// Ceiling has, for each attribute that is limited, the most demanding value that run,
+	// hint and set may give.
 	Ceiling Values
 	// HintsRaise lets a hint ask for more than the rule gives. Without it a process can
 	// lower by hints what its rule gives, but not raise it.
@@ -55,7 +55,7 @@ func (v Values) Exceeds(ceiling Values) (ID, bool) {
 }
 
 // Unlimited returns v without limits: Resolve does not bound its values, whatever source
-// gives them. It is for what the administrator gives.
+// gives them. It is for values that the administrator gives.
 func (v Values) Unlimited() Values {
 	v.free = v.has
 	return v

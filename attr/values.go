@@ -9,7 +9,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Values is a set of attributes with a value each. To set Values of a process leaves its
+// Values is a set of attributes with a value each. Setting Values on a process leaves its
 // other attributes unchanged. The zero value is empty. Values can be compared with ==.
 //
 // In a change, an attribute can also be cleared: the value that its source gave is taken back,

@@ -36,8 +36,8 @@ void gw_class_done(uint64_t n);
 /* With gw_act.lock held: whether the stream should get a mark now. */
 bool gw_class_wants_mark(const struct gw_stream *s);
 
-/* The stream is about to wait for an event of another stream, or for something that is not known:
- * with an other of NULL. */
+/* The stream is about to wait for an event of the stream other, or, if other is NULL, for something
+ * that is not known. */
 void gw_class_waits(const struct gw_runtime *rt, void *ctx, void *stream, void *other_ctx, void *other);
 
 /* Writes the counters to a new page. With gw_act.lock held. */

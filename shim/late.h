@@ -10,8 +10,8 @@
  * released, and the device does all of them in one burst. Nothing is deferred or reordered.
  *
  * A request begins with the first command of an idle process and ends when all is known to be
- * done. Its commands are counted from its first kernel on. Only the stream of its first kernel waits; other streams enter at once. The wait is
- * released
+ * done. Its commands are counted from its first kernel on. Only the stream of its first kernel waits;
+ * other streams enter at once. The wait is released
  *   - after as many commands as earlier requests of this kind suggest (late_plan.h);
  *   - by every call of the program that waits, may wait or asks for completion;
  *   - by a closed gate, a bound, and the daemon's order to end late entry;
@@ -44,7 +44,7 @@ struct gw_late_runtime {
 
 enum gw_late_kind {
   GW_LATE_RELEASES, /* the call may wait for the stream */
-  GW_LATE_BARS,     /* the same; a request that has it ahead of its first kernel enters at once */
+  GW_LATE_BARS,     /* the same, and a request that makes it before its first kernel enters at once */
   GW_LATE_WAITS,    /* the call returns when the command is done */
   GW_LATE_QUIET,    /* a command that waits for nothing: a memset */
   GW_LATE_KERNEL,   /* the same; a request may enter late ahead of it */

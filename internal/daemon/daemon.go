@@ -58,7 +58,7 @@ type Daemon struct {
 	recorder *recorder
 	external map[string]*extpolicy.Connection // used by the loop only: by device, or "" for all
 	ready    chan struct{}                    // closed when Run is under way
-	leftErr  error                            // why changes of an earlier daemon may not be undone; set before ready
+	leftErr  error                            // why changes of an earlier daemon may still be in force; set before ready
 	lastID   atomic.Uint64                    // of queues and processes
 	users    users
 	callers  callers
@@ -102,8 +102,8 @@ type Daemon struct {
 	markCheck       time.Duration         // markCheckTime; tests set it before the daemon runs
 
 	keeping sync.Mutex  // held while the journal is brought up to date; taken before mu
-	kept    keeper      // what the journal has; guarded by keeping
-	ending  func() bool // the daemon ends: then runs end that the next daemon goes on with
+	kept    orderLog    // what the journal has; guarded by keeping
+	ending  func() bool // the daemon is ending: a run that ends now is kept for the next daemon
 
 	choosing sync.Mutex // held while a policy is put in force; taken before mu
 }
@@ -262,7 +262,7 @@ func (d *Daemon) abandonQueues() {
 	d.running = false
 	for _, p := range d.processes {
 		for _, q := range p.queues {
-			d.exec.remove(q.id, leaving{exited: true, removed: func(bool) {}})
+			d.exec.remove(q.id, removal{exited: true, removed: func(bool) {}})
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// journalKeeper records every change before it is made, so that the guardian can undo it if
+// changeJournal records every change before it is made, so that the guardian can undo it if
 // this process dies. Undo returns the actions that undo what is changed of a queue.
-type journalKeeper interface {
+type changeJournal interface {
 	Begin(sched.Action) error
 	End(sched.Action, sched.Outcome) error
 	Undo(sched.QueueID) []sched.Action
@@ -20,7 +20,7 @@ type journalKeeper interface {
 // executor carries out actions. Each queue has a goroutine of its own, so that a driver
 // call that hangs delays no other queue.
 type executor struct {
-	journal journalKeeper
+	journal changeJournal
 	post    func(...sched.Event)
 
 	mu      sync.Mutex
@@ -46,7 +46,7 @@ type workerConfig struct {
 	journaled bool            // changes do not undo themselves when this process dies
 }
 
-func newExecutor(j journalKeeper, post func(...sched.Event)) *executor {
+func newExecutor(j changeJournal, post func(...sched.Event)) *executor {
 	return &executor{journal: j, post: post, workers: make(map[sched.QueueID]*worker), ending: make(chan struct{})}
 }
 
@@ -68,35 +68,35 @@ func (e *executor) add(id sched.QueueID, q hal.Queue, c workerConfig) {
 	}()
 }
 
-// leaving says how a queue is removed.
-type leaving struct {
+// removal says how a queue is removed.
+type removal struct {
 	exited  bool              // its process has exited, so nothing is restored
-	hasLeft func() bool       // asked while the queue cannot be restored: its process has exited since
-	failed  func()            // called once if the queue could not be restored; one with a journal is tried again
-	removed func(undone bool) // called at the end; not undone: the executor ends
+	hasLeft func() bool       // reports whether its process has exited since; called while the queue cannot be restored
+	failed  func()            // called once if the queue could not be restored; with a journal that is tried again
+	removed func(undone bool) // called at the end; undone is false if the executor ended first
 }
 
 // remove restores and closes a queue once the call under way for it has returned.
-func (e *executor) remove(id sched.QueueID, l leaving) {
+func (e *executor) remove(id sched.QueueID, r removal) {
 	e.mu.Lock()
 	w := e.workers[id]
 	delete(e.workers, id)
 	e.mu.Unlock()
 	if w == nil {
-		l.removed(true)
+		r.removed(true)
 		return
 	}
 	close(w.actions)
 	e.closing.Go(func() {
 		<-w.done
 		w.batched.Wait()
-		undone := l.exited || !w.journaled || e.undo(id, w, l)
-		if q := e.queueOf(w); l.exited || !undone {
+		undone := r.exited || !w.journaled || e.undo(id, w, r)
+		if q := e.queueOf(w); r.exited || !undone {
 			_ = hal.Abandon(q)
 		} else if err := q.Close(); err != nil && !w.journaled {
-			l.failed()
+			r.failed()
 		}
-		l.removed(undone)
+		r.removed(undone)
 	})
 }
 
@@ -109,10 +109,10 @@ const (
 	sliceFirst     = time.Second
 )
 
-// undo undoes what the journal lists of a queue, and tries again until that works. It reports
-// false if the executor ends before. Close could not do this: it releases the queue also when it
+// undo undoes the changes that the journal lists for a queue, and tries again until that works. It
+// returns false if the executor ends before. Close could not do this: it releases the queue also when it
 // could not restore it.
-func (e *executor) undo(id sched.QueueID, w *worker, l leaving) bool {
+func (e *executor) undo(id sched.QueueID, w *worker, r removal) bool {
 	began := time.Now()
 	for pause := firstUndoPause; ; pause = min(2*pause, lastUndoPause) {
 		for _, a := range e.journal.Undo(id) {
@@ -120,11 +120,11 @@ func (e *executor) undo(id sched.QueueID, w *worker, l leaving) bool {
 				break
 			}
 		}
-		if len(e.journal.Undo(id)) == 0 || l.hasLeft() {
+		if len(e.journal.Undo(id)) == 0 || r.hasLeft() {
 			return true
 		}
 		if pause == firstUndoPause {
-			l.failed()
+			r.failed()
 		}
 		select {
 		case <-time.After(pause):

@@ -18,7 +18,7 @@ type named string
 
 func (named) Close() error { return nil }
 
-// callRecorder is a hal.Batcher and a journalKeeper that records calls. It refuses to stop the
+// callRecorder is a hal.Batcher and a changeJournal that records calls. It refuses to stop the
 // queue "bad".
 type callRecorder struct {
 	mu   sync.Mutex
@@ -90,7 +90,7 @@ func TestBatchIsOneCall(t *testing.T) {
 			t.Errorf("during the call: got outcomes %v, want none", outcomes)
 		}
 		closed := make(chan struct{})
-		e.remove(1, leaving{removed: func(bool) {}})
+		e.remove(1, removal{removed: func(bool) {}})
 		go func() { e.closing.Wait(); close(closed) }()
 		synctest.Wait()
 		select {
@@ -107,8 +107,8 @@ func TestBatchIsOneCall(t *testing.T) {
 		if want := map[sched.QueueID]sched.Outcome{1: sched.Done, 2: sched.Refused, 3: sched.Done}; fmt.Sprint(outcomes) != fmt.Sprint(want) {
 			t.Errorf("got outcomes %v, want %v", outcomes, want)
 		}
-		e.remove(2, leaving{exited: true, removed: func(bool) {}})
-		e.remove(3, leaving{exited: true, removed: func(bool) {}})
+		e.remove(2, removal{exited: true, removed: func(bool) {}})
+		e.remove(3, removal{exited: true, removed: func(bool) {}})
 		e.closing.Wait()
 	})
 }
@@ -137,7 +137,7 @@ func TestJournaledQueueIsNotBatched(t *testing.T) {
 			t.Errorf("when it may be changed: got %q, want %q", got, want)
 		}
 		for id := range sched.QueueID(2) {
-			e.remove(id+1, leaving{exited: true, removed: func(bool) {}})
+			e.remove(id+1, removal{exited: true, removed: func(bool) {}})
 		}
 		e.closing.Wait()
 	})
@@ -169,7 +169,7 @@ func TestBatchAtTheEndStopsNothing(t *testing.T) {
 			t.Errorf("got outcomes %v, want %v", outcomes, want)
 		}
 		for id := range sched.QueueID(2) {
-			e.remove(id+1, leaving{exited: true, removed: func(bool) {}})
+			e.remove(id+1, removal{exited: true, removed: func(bool) {}})
 		}
 		e.closing.Wait()
 	})

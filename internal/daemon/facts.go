@@ -21,7 +21,7 @@ type facts struct {
 	again   int // turns in a row that took in hints: see takeIn
 }
 
-// maxAgain is how many turns in a row follow each other at once because of hints. A process
+// maxAgain limits how many turns in a row follow each other at once because of hints. A process
 // can write hints without end.
 const maxAgain = 8
 

@@ -116,7 +116,7 @@ func (d *Daemon) removeQueue(q *queue, exited bool) <-chan struct{} {
 	q.process.queues = slices.DeleteFunc(q.process.queues, func(o *queue) bool { return o == q })
 	closed := make(chan struct{})
 	process := q.process.info.ID()
-	d.exec.remove(q.id, leaving{
+	d.exec.remove(q.id, removal{
 		exited:  exited,
 		hasLeft: func() bool { return d.hasExited(process) },
 		failed: func() {

@@ -30,7 +30,7 @@ type adoption struct {
 // supervisor keeps a guardian process running and reports every change to it. It replaces
 // a guardian that dies or does not take a message, and reports everything again. While there is none,
 // changes are undone and none is made. Every change is also in the journal on disk before it is
-// made. It implements journalKeeper.
+// made. It implements changeJournal.
 type supervisor struct {
 	argv  []string
 	disk  *journal.Store // nil: none
@@ -303,7 +303,7 @@ func (s *supervisor) logDisk(err error) {
 	}
 }
 
-// Begin implements journalKeeper. An action that only undoes a change is never refused: without
+// Begin implements changeJournal. An action that only undoes a change is never refused: without
 // a guardian, or with a journal that cannot be written, the change would stay in force.
 func (s *supervisor) Begin(a sched.Action) error {
 	s.mu.Lock()
@@ -331,7 +331,7 @@ func (s *supervisor) Begin(a sched.Action) error {
 	return err
 }
 
-// End implements journalKeeper.
+// End implements changeJournal.
 func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,7 +351,7 @@ func (s *supervisor) tellChange(id sched.QueueID, before journal.Change) error {
 	return s.tell(id, func(g *guardian.Guardian) error { return g.Change(id, now) })
 }
 
-// Undo implements journalKeeper.
+// Undo implements changeJournal.
 func (s *supervisor) Undo(id sched.QueueID) []sched.Action {
 	s.mu.Lock()
 	defer s.mu.Unlock()

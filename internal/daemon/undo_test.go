@@ -148,7 +148,7 @@ func TestPartialStopIsUndone(t *testing.T) {
 	eventually(t, "it is started", func() bool { n, _ := b.starts(p.PID); return n > 0 })
 }
 
-// memoryJournal is a journalKeeper that only keeps a journal.
+// memoryJournal is a changeJournal that only keeps a journal.
 type memoryJournal struct{ journal.Journal }
 
 func (j *memoryJournal) Begin(a sched.Action) error { j.Journal.Begin(a); return nil }
@@ -195,7 +195,7 @@ func TestRestoreSetsTheSliceFirst(t *testing.T) {
 					synctest.Wait()
 				}
 				undone := false
-				e.remove(1, leaving{hasLeft: func() bool { return false }, failed: func() {}, removed: func(ok bool) { undone = ok }})
+				e.remove(1, removal{hasLeft: func() bool { return false }, failed: func() {}, removed: func(ok bool) { undone = ok }})
 				e.closing.Wait()
 				if !undone || q.sliced || q.stopped || !q.over {
 					t.Errorf("got undone %v and %+v, want everything undone and the queue closed", undone, q)

@@ -119,18 +119,18 @@ type Check struct {
 type Host interface {
 	// DeviceFound announces a device. A second call for the same ID has no effect.
 	DeviceFound(Device)
-	// ProcessFound announces a process that a queue will be offered of at once. It reads
-	// what the daemon needs to know of the process from files, which QueueFound then need
-	// not do. A backend that offers queues with a lock held that Poll takes calls it
-	// before, without that lock, so that the loop does not wait for files.
+	// ProcessFound announces a process of which a queue will be offered at once. It reads
+	// the files that describe the process, so that QueueFound need not. If Poll takes a lock
+	// that the backend holds while it offers queues, the backend calls ProcessFound before
+	// it takes that lock, so that the loop does not wait for files.
 	ProcessFound(proc.Process)
 	// QueueFound offers a queue. It calls o.Attach on the caller's goroutine and returns
 	// its error. After a nil error the queue is scheduled until it is withdrawn.
 	QueueFound(o Offer) (QueueHandle, error)
 	// Wake makes the loop take a turn, and so call Poll, at once. It takes no lock.
 	Wake()
-	// IsGuardian reports whether a process is the daemon's guardian, which holds copies
-	// of other processes' descriptors.
+	// IsGuardian reports whether a process is a guardian of the daemon. A guardian holds
+	// copies of other processes' descriptors and is not their owner.
 	IsGuardian(pid int) bool
 	// Ready reports whether a process has work that waits for or runs on a device, and
 	// its class. known is false for a process without queues.

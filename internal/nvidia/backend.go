@@ -83,12 +83,12 @@ type groupName struct {
 
 func nameOf(g *discover.Group) groupName { return groupName{g.Process.PID, g.Process.Start, g.Key} }
 
-// arrival is a group that can be controlled when it has not changed for settleTime, or has
-// changed for maxSettleTime.
+// arrival is a group that is settling: it can be controlled when it has not changed for settleTime,
+// or after maxSettleTime.
 type arrival struct {
 	group      *discover.Group
-	due        time.Time
-	last       time.Time     // due is not later, however often the group changes
+	due        time.Time     // when it can be controlled; a change of the group postpones it
+	last       time.Time     // the latest value of due, however often the group changes
 	wait       time.Duration // before the next attempt, after one that the driver refused for now
 	tries      int           // attempts that the driver refused for now
 	controlled bool          // it has a queue of an earlier report that is controlled meanwhile
@@ -97,7 +97,7 @@ type arrival struct {
 // settled is what is kept of an arrival, for the case that its group is reported as gone and found
 // again.
 type settled struct {
-	left  time.Duration // for which the group may be settling once more
+	left  time.Duration // how long the group may be settling again
 	tries int           // as in arrival
 }
 
@@ -114,8 +114,7 @@ type queue struct {
 	measured bool // its device time was reported, and not that the measurement is lost
 }
 
-// restoration is of a group that was withdrawn and is being restored. An offer of the same
-// group must wait for done, and takes over the slice that was found first.
+// restoration is the restoring of a group that was withdrawn. An offer of the same group must wait for done, and takes over the slice that was found first.
 type restoration struct {
 	found time.Duration
 	done  <-chan struct{}

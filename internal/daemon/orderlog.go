@@ -13,15 +13,15 @@ import (
 	"github.com/giveway/giveway/internal/server"
 )
 
-// orderOwner is what limits on processes and orders count for: a user with its subordinate uids, or a
-// pod.
+// orderOwner is the party to which limits on processes and orders apply: a user with its subordinate
+// uids, or a pod.
 type orderOwner struct {
 	account uint32
 	pod     string
 	all     bool // callers that may do everything: they have no limit
 }
 
-// administrator owns what only callers that may do everything can order.
+// administrator owns the orders that only callers with all rights can give.
 var administrator = orderOwner{all: true}
 
 // ownerOf returns the owner of a caller's orders.
@@ -48,34 +48,33 @@ func (d *Daemon) processOwner(info *proc.Process) orderOwner {
 // journal.MaxOrders is for containers and for orders of the administrator.
 var orderShare = server.Share{All: journal.MaxOrders * 3 / 4, Each: journal.MaxOrders / 4}
 
-// keptValue is a value of the journal, and whose it is.
+// keptValue is a value of the journal and its owner.
 type keptValue struct {
 	orderOwner
 	value any
 }
 
-// keeper writes what orders have led to to the journal: only what has changed, and of each owner
-// no more than its share. Daemon.keeping guards it.
-type keeper struct {
+// orderLog writes the results of orders to the journal: only those that have changed, and for each
+// owner no more than its share. Daemon.keeping guards it.
+type orderLog struct {
 	written map[string]written
 	bytes   map[orderOwner]int
 	limited int // bytes of all owners that have a limit
-	// full has the owners of which orders did not fit the last time, and an error said so.
+	// full has the owners whose orders did not fit at the last write, which an error has reported.
 	full map[orderOwner]bool
 }
 
 // errNoRoom means that an order does not fit in its owner's share of the journal.
 var errNoRoom = errors.New("no more fit in its share")
 
-// written is a value as the journal has it. Of one that an earlier daemon wrote only the key is
-// known.
+// written is a value as the journal has it. If an earlier daemon wrote it, only the key is known.
 type written struct {
 	keptValue
 	bytes int
 }
 
 // load notes which keys the journal has.
-func (k *keeper) load(j *journal.Store) {
+func (k *orderLog) load(j *journal.Store) {
 	k.written, k.bytes, k.full = make(map[string]written), make(map[orderOwner]int), make(map[orderOwner]bool)
 	for _, prefix := range []string{keptProcesses, keptTrees, keptRuns, keptPolicies} {
 		for _, key := range j.Keys(prefix) {
@@ -86,7 +85,7 @@ func (k *keeper) load(j *journal.Store) {
 
 // replace makes the journal have these values and no others. It returns the first error of writing, and
 // one for each owner whose share has become full.
-func (k *keeper) replace(j *journal.Store, all map[string]keptValue) error {
+func (k *orderLog) replace(j *journal.Store, all map[string]keptValue) error {
 	var failed, noRoom error
 	for _, key := range slices.Sorted(maps.Keys(k.written)) {
 		if _, ok := all[key]; ok {
@@ -110,7 +109,7 @@ func (k *keeper) replace(j *journal.Store, all map[string]keptValue) error {
 
 // once returns an error of put, unless it is errNoRoom again: orders that do not fit are tried every
 // second, and a user must not fill the log with them.
-func (k *keeper) once(of orderOwner, err error) error {
+func (k *orderLog) once(of orderOwner, err error) error {
 	if !errors.Is(err, errNoRoom) {
 		return err
 	}
@@ -122,7 +121,7 @@ func (k *keeper) once(of orderOwner, err error) error {
 }
 
 // remove removes a key from the journal.
-func (k *keeper) remove(j *journal.Store, key string) error {
+func (k *orderLog) remove(j *journal.Store, key string) error {
 	err := j.Delete(key)
 	if err == nil {
 		k.note(key, written{})
@@ -133,7 +132,7 @@ func (k *keeper) remove(j *journal.Store, key string) error {
 
 // put writes a value if it has changed. If there is no room for it, the old one is removed: it would
 // come into force again at the next start.
-func (k *keeper) put(j *journal.Store, key string, v keptValue) error {
+func (k *orderLog) put(j *journal.Store, key string, v keptValue) error {
 	old := k.written[key]
 	if old.orderOwner == v.orderOwner && sameKept(old.value, v.value) {
 		return nil
@@ -166,7 +165,7 @@ func (k *keeper) put(j *journal.Store, key string, v keptValue) error {
 }
 
 // note notes what the journal has for a key.
-func (k *keeper) note(key string, now written) {
+func (k *orderLog) note(key string, now written) {
 	for _, w := range []struct {
 		of    orderOwner
 		bytes int

@@ -122,7 +122,7 @@ func TestFullShareIsLoggedOnce(t *testing.T) {
 // TestFullShareHidesNoWriteError: the journal cannot be written while the share of a user is full.
 func TestFullShareHidesNoWriteError(t *testing.T) {
 	j := openJournal(journalDir(t))
-	var k keeper
+	var k orderLog
 	k.load(j)
 	large := keptTree{By: server.Caller{Pod: string(make([]byte, orderShare.Each))}}
 	all := map[string]keptValue{keptTrees + "1": {orderOwner{account: alice}, large}}
@@ -144,7 +144,7 @@ func TestFullShareHidesNoWriteError(t *testing.T) {
 func TestKeeperSharesTheJournal(t *testing.T) {
 	j := openJournal(journalDir(t))
 	defer j.Close()
-	var k keeper
+	var k orderLog
 	k.load(j)
 	fill := func(of orderOwner) (n int) {
 		for k.put(j, fmt.Sprintf("%s%v.%d", keptTrees, of, n), keptValue{of, keptTree{By: server.Caller{Pod: string(make([]byte, 4000))}}}) == nil && n < 1000 {
