@@ -23,7 +23,7 @@ type requestClear struct {
 	served   time.Duration // Queue.Served then
 	many     int           // rises with each request of many short visits, and falls with others
 
-	cleared, beside requestPace // of requests with a clear device, and of those beside light queues
+	cleared, beside requestMeans // of requests with a clear device, and of those beside light queues
 
 	runsOn  bool // light queues run on, in the present request
 	inProbe bool // they do so in a probe
@@ -60,9 +60,9 @@ func (c *requestClear) arrived(at sched.Time, q *sched.Queue) {
 	case !c.runsOn && c.beside.length.n > 0 && slowdown <= 1.5:
 		c.runsOn = true // requests with a clear device have become longer since the probe
 	case c.runsOn && !c.inProbe && slowdown > 2:
-		c.runsOn, c.cleared, c.next, c.wait = false, requestPace{}, firstProbeWait, firstProbeWait
+		c.runsOn, c.cleared, c.next, c.wait = false, requestMeans{}, firstProbeWait, firstProbeWait
 	case !c.runsOn && c.next <= 0 && c.cleared.length.n >= besideProbe:
-		c.inProbe, c.runsOn, c.next, c.beside = true, true, besideProbe, requestPace{}
+		c.inProbe, c.runsOn, c.next, c.beside = true, true, besideProbe, requestMeans{}
 	}
 }
 
@@ -108,12 +108,12 @@ func (c *requestClear) update(q *sched.Queue, now sched.Time, sharing bool) (boo
 	return !c.runsOn || now >= c.began.Add(2*c.cleared.length.mean), now.Add(clearStep)
 }
 
-// requestPace is how long requests take, and how much device time they get.
-type requestPace struct {
+// requestMeans has the mean length of requests and their mean device time.
+type requestMeans struct {
 	length, served meanTime
 }
 
-func (p *requestPace) add(length, served time.Duration) {
+func (p *requestMeans) add(length, served time.Duration) {
 	p.length.add(length)
 	p.served.add(served)
 }
@@ -121,7 +121,7 @@ func (p *requestPace) add(length, served time.Duration) {
 // slowdown returns how many times longer requests take than those of other. Requests that come so
 // closely that they are taken for one are long, but get more device time as well. So the length for
 // the device time must have grown too.
-func (p *requestPace) slowdown(other *requestPace) float64 {
+func (p *requestMeans) slowdown(other *requestMeans) float64 {
 	longer := float64(p.length.mean) / float64(max(other.length.mean, 1))
 	return longer * min(1, float64(other.served.mean)/float64(max(p.served.mean, 1)))
 }

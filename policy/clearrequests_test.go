@@ -138,7 +138,7 @@ func TestClearDeviceEndsWithTheRequest(t *testing.T) {
 }
 
 func TestRequestsThatAreTakenForOneAreNotSlow(t *testing.T) {
-	var cleared, beside requestPace
+	var cleared, beside requestMeans
 	cleared.add(8*ms, 2*ms)
 	beside.add(27*ms, 6*ms) // three requests
 	if got := beside.slowdown(&cleared); got < 1 || got > 1.5 {

@@ -144,15 +144,15 @@ func timeAlone(queues []sched.Queue) time.Duration {
 	return alone
 }
 
-// decide sets whether the light queues run side by side, in general and now. All queues take
+// chooseSideBySide sets whether the light queues run side by side, in general and now. All queues take
 // turns if the setting says that online work needs it, and at the first requests (see learnPeriod).
-// In a trial they do not, even with the setting in which slo begins: light queues that took turns
-// would show no gain with a milder setting.
+// In a trial they do not, unless the parameter shared asks for turns. That holds for the setting in
+// which slo begins too: light queues that took turns would show no gain with a milder setting.
 //
 // While light queues run side by side, the plan changes as soon as a visit shows something new. So
-// decide sets the wake time to look at their visits often, and also at those of online queues while
-// turns change: turnOver needs the arrival of requests.
-func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
+// the wake time is set to look at their visits often. Visits of online queues are looked at often
+// while turns change, because turnOver needs the arrivals of requests.
+func (s *sideBySide) chooseSideBySide(v *sched.View, states []queueState, sum *summary, set *setting) {
 	dev := &v.Devices[0]
 	unlimited := s.weighted && s.lightByCounter > 0 && (s.lightQueues == sum.inRotation || dev.Serial) // limitShares could not keep to weights
 	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch && !sum.longCommands && !unlimited

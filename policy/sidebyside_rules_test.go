@@ -535,7 +535,7 @@ func TestSideBySideOrTurns(t *testing.T) {
 		countLoads(v, states, &sum)
 		p.watchLoads(v, states, &sum)
 		p.overlap.leaving = 1
-		p.decide(v, states, &sum, &set)
+		p.chooseSideBySide(v, states, &sum, &set)
 		for i, want := range tt.light {
 			if states[i].sideBySide != want {
 				t.Errorf("%s: queue %d runs side by side: %v, want %v", tt.name, i+1, states[i].sideBySide, want)
@@ -563,7 +563,7 @@ func TestSideBySideOrTurns(t *testing.T) {
 		sum, set := summary{inRotation: 3, rotationClass: sched.Batch}, p.ownSetting()
 		countLoads(v, states, &sum)
 		p.watchLoads(v, states, &sum)
-		p.decide(v, states, &sum, &set)
+		p.chooseSideBySide(v, states, &sum, &set)
 		if !states[0].sideBySide || states[2].sideBySide != trial || p.heavyTurns == trial {
 			t.Errorf("trial %v: the newcomer runs side by side: %v", trial, states[2].sideBySide)
 		}
@@ -573,7 +573,7 @@ func TestSideBySideOrTurns(t *testing.T) {
 	sum, set := summary{inRotation: 2, rotationClass: sched.Idle}, p.ownSetting()
 	countLoads(v, states, &sum)
 	p.watchLoads(v, states, &sum)
-	if p.decide(v, states, &sum, &set); p.sharingNow {
+	if p.chooseSideBySide(v, states, &sum, &set); p.sharingNow {
 		t.Error("side by side although only queues of class idle take turns")
 	}
 }
@@ -812,7 +812,7 @@ func TestSideBySideBetweenRequests(t *testing.T) {
 		countLoads(v, states, &sum)
 		p.watchLoads(v, states, &sum)
 		p.sharesBetweenRequests = !tt.only
-		p.decide(v, states, &sum, &set)
+		p.chooseSideBySide(v, states, &sum, &set)
 		if p.sharing != tt.together || p.sharesBetweenRequests != tt.only {
 			t.Errorf("%s: side by side %v, only between requests %v; want %v, %v", tt.name, p.sharing, p.sharesBetweenRequests, tt.together, tt.only)
 		}

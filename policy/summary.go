@@ -83,7 +83,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	p.updateBusy(v.Now, dev, onlineReady, set.stopWhenBusy, &s)
 	p.limitShares(v, states)
 	p.watchLoads(v, states, &s)
-	p.decide(v, states, &s, set)
+	p.chooseSideBySide(v, states, &s, set)
 	if dev.Sliced() {
 		p.measureClear(v, states, &s)
 	}

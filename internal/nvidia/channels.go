@@ -8,7 +8,7 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-var errNoChannels = errors.New("its known channels were all freed")
+var errNoChannels = errors.New("all known channels of the group were freed")
 
 // enable enables or disables the channels of the group. The driver refuses a whole list
 // because of one channel that was freed, and also if the subdevice was freed. Neither means
@@ -22,7 +22,7 @@ func (g *group) enable(on bool) error {
 		return gone
 	}
 	if nvrm.IsGone(err) {
-		return fmt.Errorf("group %v exists: %v", g.Handle, err) // not wrapped: it would mean gone
+		return fmt.Errorf("change channels of group %v, which still exists: %v", g.Handle, err) // not wrapped: it would mean gone
 	}
 	if err := g.dropFreed(); err != nil {
 		return err
