@@ -41,7 +41,7 @@ struct gw_stream {
   bool destroyed;          /* the program has destroyed it: see destroyed.h */
   bool dying;              /* a call that waits for its commands is destroying it: see gw_suspend */
   uint32_t generation;     /* of the slot: a mark of an earlier generation is void */
-  uint32_t ask_after;      /* see unwaited.c: waits of the program between two questions */
+  uint32_t ask_after;      /* see unwaited.c: waits of the program between two queries of the stream */
   uint64_t ask_at;         /* at this value of gw_act.waits the runtime is asked about the stream */
   uint64_t seen_launched;  /* value of launched at the last wait of the program */
 };
@@ -57,7 +57,7 @@ struct gw_mark {
   uint64_t age;
 };
 
-/* Commands in flight of a context, on streams without a slot. */
+/* The commands in flight of one context on all its streams without a slot. */
 struct gw_rest {
   const struct gw_runtime *runtime;
   void *ctx;
@@ -73,7 +73,7 @@ struct gw_activity {
   uint32_t held;                /* threads that wait at the gate */
   uint32_t started;             /* commands of queue.c that are running: the daemon sees them in flight */
   uint32_t runtimes;
-  bool ready;
+  bool ready;    /* there is work that is not known to be done: GW_READY */
   bool draining; /* a thread is held and commands are in flight */
   bool explicit_requests; /* the program says itself when a request begins and ends */
   uint32_t destroyed;     /* streams in the table that are destroyed; read without the lock too */

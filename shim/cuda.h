@@ -93,7 +93,7 @@ void cuda_marks_resume(void *ctx, bool gone);
 /* A stream is destroyed, which may be of a green context. */
 void cuda_green_forget(void *stream);
 
-/* An event is recorded by a call that does not tell behind which commands of a single stream. */
+/* An event is recorded by a call, and it is not known behind which commands of which stream. */
 void cuda_event_recorded_elsewhere(void *event);
 
 /* A stream was created. */

@@ -3,7 +3,7 @@
  * Streams that the program never waits for.
  *
  * Libraries put a few commands on streams of their own, at their start for example, and do not
- * wait for them. No call would tell that they are done, and the process would count as ready
+ * wait for them. No call would show that they are done, and the process would count as ready
  * for ever. So when the program has waited for one stream and a stream is left on which nothing
  * was launched for the last few waits, the runtime is asked whether that stream is idle.
  */
