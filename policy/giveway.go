@@ -136,10 +136,10 @@ func makeGiveway() *giveway {
 	}
 	p.sharedSlice, p.group.limit, p.trial.most = 500*time.Microsecond, 4, trialQueues
 	p.params = append(params{
-		durationParam("turn", &p.turn, time.Millisecond, 10*time.Second, "length of a batch queue's turn; one of up to 50ms is shortened where a round of all queues would take more than 2s"),
+		durationParam("turn", &p.turn, time.Millisecond, 10*time.Second, "length of a batch queue's turn; up to 50ms it is shortened where a round of all queues would take more than 2s"),
 		sliceParam("slice", &p.slice, "time slice of the batch queue whose turn it is, while an online queue is on the device"),
 		sliceParam("shared", &p.sharedSlice, "time slice of batch queues that run side by side, because they do not fill the device, while there is online work; min lets them take turns"),
-		intParam("beside", &p.group.limit, 1, maxGroup, "how many of these run at a time while there is online work"),
+		intParam("beside", &p.group.limit, 1, maxGroup, "how many light batch queues run side by side at a time while there is online work"),
 		sliceParam("online", &p.onlineSlice, "time slice of online queues, while a batch or idle queue is on the device; a longer request is interrupted by switches"),
 		intParam("bound", &p.bound, 1, 1<<16, "commands in flight of a batch queue, on devices without slices"),
 		durationParam("linger", &p.linger, 0, time.Second, "how long after online work batch queues stay stopped, on devices without slices"),

@@ -55,31 +55,31 @@ func (e *tableRow) attributes(f func(attribute, classes string)) {
 	}
 }
 
-// users maps an attribute to the names of the policies that use it. classes maps the name of a
-// policy and an attribute to the classes in which the policy uses it; none: in all.
-var users, classes = indexUses()
+// namesUsing maps an attribute to the names of the policies that use it. classesUsing maps the name of
+// a policy and an attribute to the classes in which the policy uses it; none: in all.
+var namesUsing, classesUsing = indexUses()
 
-func indexUses() (users map[string][]string, classes map[[2]string][]string) {
-	users, classes = map[string][]string{}, map[[2]string][]string{}
+func indexUses() (names map[string][]string, classes map[[2]string][]string) {
+	names, classes = map[string][]string{}, map[[2]string][]string{}
 	for i := range table {
 		e := &table[i]
 		e.attributes(func(attribute, in string) {
-			users[attribute] = append(users[attribute], e.name)
+			names[attribute] = append(names[attribute], e.name)
 			if in != "" {
 				classes[[2]string{e.name, attribute}] = strings.Split(in, ",")
 			}
 		})
 	}
-	return users, classes
+	return names, classes
 }
 
-// Classes lists the classes in which a policy that uses an attribute does so; none: in all.
+// ClassesUsing lists the classes in which a policy that uses an attribute does so; none: in all.
 // The caller must not change the list.
-func Classes(name, attribute string) []string { return classes[[2]string{name, attribute}] }
+func ClassesUsing(name, attribute string) []string { return classesUsing[[2]string{name, attribute}] }
 
-// Users lists the policies whose Info.Uses names an attribute. The caller must not
+// NamesUsing lists the names of the policies whose Info.Uses has an attribute. The caller must not
 // change the list.
-func Users(attribute string) []string { return users[attribute] }
+func NamesUsing(attribute string) []string { return namesUsing[attribute] }
 
 // Info describes a policy.
 type Info struct {

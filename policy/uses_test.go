@@ -72,7 +72,7 @@ func TestUsesListsTheAttributesAPolicyReads(t *testing.T) {
 		}
 		for name, clear := range attributes {
 			check(name, clear, slices.Contains(info.Uses, name))
-			in := Classes(info.Name, name)
+			in := ClassesUsing(info.Name, name)
 			if len(in) == 0 {
 				continue
 			}
@@ -122,7 +122,7 @@ func serviceActions(t *testing.T, name string, clear func(*sched.Attr)) (all []s
 	return all
 }
 
-// TestUsersOfAnAttribute checks that Users is the inverse of Info.Uses.
+// TestUsersOfAnAttribute checks that NamesUsing is the inverse of Info.Uses.
 func TestUsersOfAnAttribute(t *testing.T) {
 	for name := range attributes {
 		var want []string
@@ -132,7 +132,7 @@ func TestUsersOfAnAttribute(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		if got := slices.Sorted(slices.Values(Users(name))); !slices.Equal(got, want) {
+		if got := slices.Sorted(slices.Values(NamesUsing(name))); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}

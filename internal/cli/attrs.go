@@ -82,7 +82,7 @@ func attrUsage(r *attr.Row) string {
 	if r.Shim {
 		notes = append(notes, "needs the shim")
 	}
-	if users := policy.Users(r.Uses); len(users) > 0 {
+	if users := policy.NamesUsing(r.Uses); len(users) > 0 {
 		word := "policies "
 		if len(users) == 1 {
 			word = "policy "

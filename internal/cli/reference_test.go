@@ -55,7 +55,7 @@ func reference() string {
 // usedBy returns the policies that use an attribute, or what else does.
 func usedBy(r *attr.Row) string {
 	var by []string
-	if users := policy.Users(r.Uses); len(users) > 0 {
+	if users := policy.NamesUsing(r.Uses); len(users) > 0 {
 		by = append(by, strings.Join(users, ", "))
 	}
 	switch {

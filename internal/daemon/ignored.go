@@ -51,7 +51,7 @@ var causes = []cause{
 		func(s *attrContext, r *attr.Row) bool { return len(s.users(r)) == 0 && !s.shimApplies(r) },
 		func(s *attrContext, _ *attr.Row) string { return "ignored by " + strings.Join(s.policies, ", ") },
 		func(s *attrContext, r *attr.Row) string {
-			return fmt.Sprintf("policy %s does not use it; policies that do: %s", strings.Join(s.policies, ", "), strings.Join(policy.Users(r.Uses), ", "))
+			return fmt.Sprintf("policy %s does not use it; policies that do: %s", strings.Join(s.policies, ", "), strings.Join(policy.NamesUsing(r.Uses), ", "))
 		},
 	},
 	{ // the policies use it in other classes only
@@ -61,7 +61,7 @@ var causes = []cause{
 		func(s *attrContext, _ *attr.Row) string { return "ignored in class " + s.class.String() },
 		func(s *attrContext, r *attr.Row) string {
 			user := s.users(r)[0]
-			return fmt.Sprintf("policy %s uses it in class %s only, and the process is of class %v", user, strings.Join(policy.Classes(user, r.Uses), " and "), s.class)
+			return fmt.Sprintf("policy %s uses it in class %s only, and the process is of class %v", user, strings.Join(policy.ClassesUsing(user, r.Uses), " and "), s.class)
 		},
 	},
 	{
@@ -93,7 +93,7 @@ var causes = []cause{
 // attribute that no policy reads has the same effect under all of them.
 func (s *attrContext) users(r *attr.Row) (names []string) {
 	for _, name := range s.policies {
-		if r.Uses == "" || name == policy.ExternalName || slices.Contains(policy.Users(r.Uses), name) {
+		if r.Uses == "" || name == policy.ExternalName || slices.Contains(policy.NamesUsing(r.Uses), name) {
 			names = append(names, name)
 		}
 	}
@@ -103,7 +103,7 @@ func (s *attrContext) users(r *attr.Row) (names []string) {
 // usesInClass returns whether a policy that uses an attribute does so in the process's class.
 func (s *attrContext) usesInClass(r *attr.Row) func(name string) bool {
 	return func(name string) bool {
-		in := policy.Classes(name, r.Uses)
+		in := policy.ClassesUsing(name, r.Uses)
 		return len(in) == 0 || slices.Contains(in, s.class.String())
 	}
 }

@@ -27,8 +27,8 @@ type change func(s *situation) []string
 // policy may use any.
 func (s *situation) uses(id attr.ID) bool {
 	name := id.Row().Uses
-	in := policy.Classes(s.policy, name)
-	return s.policy == policy.ExternalName || slices.Contains(policy.Users(name), s.policy) &&
+	in := policy.ClassesUsing(s.policy, name)
+	return s.policy == policy.ExternalName || slices.Contains(policy.NamesUsing(name), s.policy) &&
 		(len(in) == 0 || slices.Contains(in, s.process.Attrs.Class().String()))
 }
 
