@@ -49,7 +49,11 @@ func Join(r Request) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	info := Info{Label: cmp.Or(r.Label, DefaultLabel), Devices: gpuSet(r.Env), Namespace: namespace}
+	devices, err := gpuSet(r.Env)
+	if err != nil {
+		return nil, err
+	}
+	info := Info{Label: cmp.Or(r.Label, DefaultLabel), Devices: devices, Namespace: namespace}
 	if err := CheckLabel(info.Label); err != nil {
 		return nil, err
 	}
@@ -131,7 +135,8 @@ func (p *Pool) makeRoom(env []string, members int) error {
 // clientEnv returns the environment of a program in the pool.
 func (p *Pool) clientEnv(r Request, others []MemberInfo) []string {
 	env := append(p.variables(), without(r.Env, Env, pipeEnv, logEnv, devicesEnv)...)
-	if names, given := visibleGPUs(r.Env, readGPUs()); given {
+	gpus, _ := readGPUs()
+	if names, given := visibleGPUs(r.Env, gpus); given {
 		env = append(env, devicesEnv+"="+strings.Join(names, ","))
 	}
 	if _, given := lookup(r.Env, threadsEnv); !given {
