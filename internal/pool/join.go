@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Request describes a program that is to run in a pool.
@@ -67,7 +70,39 @@ func Join(r Request) (*Member, error) {
 		return nil, err
 	}
 	defer lock.Close()
+	restore, err := withholdInherited()
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
 	return p.join(r)
+}
+
+// withholdInherited keeps the descriptors that this process has inherited from the programs
+// that it starts until restore is called: the keeper and the control daemon outlive it, and
+// would hold what its caller has open, for example the lock of flock(1). Descriptors of Go's
+// own are never inherited.
+func withholdInherited() (restore func(), err error) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil, err
+	}
+	var withheld []uintptr
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.CloseOnExec(fd)
+			withheld = append(withheld, uintptr(fd))
+		}
+	}
+	return func() {
+		for _, fd := range withheld {
+			_, _ = unix.FcntlInt(fd, unix.F_SETFD, 0) // it cannot fail
+		}
+	}, nil
 }
 
 // join makes this process a member. The keeper comes first: if this process is killed

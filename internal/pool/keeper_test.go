@@ -77,6 +77,42 @@ func TestKeeperDies(t *testing.T) {
 	b.wait("the end of the pool", b.ended)
 }
 
+// TestInheritedDescriptors checks that the processes of a pool do not keep open what 'giveway run'
+// has inherited: under flock(1) they would hold its lock for as long as the pool lives.
+func TestInheritedDescriptors(t *testing.T) {
+	b := newTestbed(t)
+	t.Setenv("POOL_TEST_LINGER", "1h")
+	path := filepath.Join(b.dir, "of-flock")
+	open := func() *os.File {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	locked, again := open(), open()
+	defer again.Close()
+	if !tryLock(locked) {
+		t.Fatal("the file is locked already")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.ExtraFiles = []*os.File{locked, locked} // the keeper's lock takes the place of the first one
+	j := b.run(cmd, joinEnv(1))
+	locked.Close()
+	if tryLock(again) {
+		t.Error("the program in the pool has not inherited the file")
+	}
+	if err := j.end(); err != nil {
+		t.Fatalf("%v: %s", err, j.errs)
+	}
+	if b.control() == 0 || !b.kept() {
+		t.Fatal("the pool has ended")
+	}
+	if !tryLock(again) {
+		t.Error("the pool holds the lock of a program that has ended")
+	}
+}
+
 // TestKilledWhileStarting checks that the control daemon which a joiner was starting when it
 // was killed is ended: the keeper is there before it.
 func TestKilledWhileStarting(t *testing.T) {
