@@ -72,6 +72,11 @@ func poolsText(all []pool.Status) string {
 	}
 	var b strings.Builder
 	_ = t.Write(&b, 5) // a Builder takes everything
+	for _, p := range all {
+		if len(p.Faulted) > 0 {
+			fmt.Fprintf(&b, "A member of pool %s has had a fault: MPS takes no new one until its clients have exited: %s.\n", p.Label, numbersText(p.Clients))
+		}
+	}
 	if pids := withoutRules(all); len(pids) > 0 {
 		fmt.Fprintf(&b, "No daemon answered when 'giveway run' started as process %s: the thread percentage is by --weight, not by a rule.\n", numbersText(pids))
 	}

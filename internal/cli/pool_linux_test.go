@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/pool"
@@ -182,6 +183,40 @@ func TestRunOutsidePool(t *testing.T) {
 		if _, errs, code := call(append(append([]string{"run"}, args...), "--", "true")...); code != exitUsage {
 			t.Errorf("%q: got %d: %s", args, code, errs)
 		}
+	}
+}
+
+// TestRunBesideFault checks that a program which MPS would refuse after a fault runs outside, and
+// that 'giveway pool' names the processes that must exit.
+func TestRunBesideFault(t *testing.T) {
+	installMPS(t)
+	first := startPooled(t, "--pool")
+	all, err := pool.List()
+	if err != nil || len(all) != 1 || len(all[0].Clients) != 1 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	client := all[0].Clients[0]
+	if err := syscall.Kill(client, syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("A member of pool default has had a fault: MPS takes no new one until its clients have exited: %d.\n", client)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		out, errs, code := call("pool")
+		if code == 0 && strings.Contains(out, want) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("got %d: %s%s, want %q", code, out, errs, want)
+		}
+	}
+	second := startPooled(t, "--pool")
+	second.end(t)
+	if second.says != "outside   \n" || !strings.Contains(second.errs.String(), "has had a fault") || !strings.Contains(second.errs.String(), "cuda-program runs outside the pool") {
+		t.Errorf("got %q: %s", second.says, &second.errs)
+	}
+	first.end(t)
+	if out, errs, code := call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/giveway/giveway/internal/safepath"
 )
@@ -204,15 +206,28 @@ func (p *Pool) askPIDs(command string) ([]int, error) {
 	return pids, nil
 }
 
-// servers returns the pids of the pool's servers, clients those of the servers' clients.
+// servers returns the pids of the pool's servers.
 func (p *Pool) servers() ([]int, error) { return p.askPIDs("get_server_list") }
 
-func (p *Pool) clients() ([]int, error) {
-	servers, err := p.servers()
-	var all []int
+// clientsOf returns the pids of the clients of some servers.
+func (p *Pool) clientsOf(servers []int) (all []int, err error) {
 	for _, server := range servers {
 		of, failed := p.askPIDs(fmt.Sprintf("get_client_list %d", server))
 		all, err = append(all, of...), errors.Join(err, failed)
+	}
+	return all, err
+}
+
+// faulted returns those of some servers that refuse clients: a client has had a fault that
+// ended all, and they have not exited yet. A server too old to tell counts as one without.
+func (p *Pool) faulted(servers []int) (all []int, err error) {
+	for _, server := range servers {
+		text, failed := p.ask(fmt.Sprintf("get_server_status %d", server))
+		words := strings.FieldsFunc(text, func(c rune) bool { return !unicode.IsLetter(c) })
+		if slices.Contains(words, "FAULT") {
+			all = append(all, server)
+		}
+		err = errors.Join(err, failed)
 	}
 	return all, err
 }

@@ -142,23 +142,28 @@ func ownServer(env []string) error {
 	return nil
 }
 
-// makeRoom makes sure that the pool has room for a client beside those of some other
-// members, and a control daemon. The pool's lock is held.
+// makeRoom makes sure that the pool takes a client beside those of some other members, and
+// has a control daemon. The pool's lock is held.
 func (p *Pool) makeRoom(env []string, members int) error {
 	control, err := p.control()
 	if err != nil {
 		return err
 	}
-	clients := 0
+	var clients, faulted []int
 	if control != 0 {
-		all, err := p.clients()
-		if err != nil && !errors.Is(err, errNoPIDs) {
+		servers, err := p.servers()
+		var failed [2]error
+		clients, failed[0] = p.clientsOf(servers)
+		faulted, failed[1] = p.faulted(servers)
+		if err := errors.Join(err, failed[0], failed[1]); err != nil && !errors.Is(err, errNoPIDs) {
 			return err // a program would wait for such a daemon as well
 		}
-		clients = len(all)
+	}
+	if len(faulted) > 0 {
+		return fmt.Errorf("%w: MPS takes no client until its clients, processes %v, have exited; end them, or use another pool with --pool-label", ErrFault, clients)
 	}
 	// A member may have several clients, or none yet.
-	if most := max(clients, members); most >= MaxClients {
+	if most := max(len(clients), members); most >= MaxClients {
 		return fmt.Errorf("%w: it has %d members, and MPS takes %d clients; wait for one to end, or use another pool with --pool-label", ErrFull, most, MaxClients)
 	}
 	if control == 0 {

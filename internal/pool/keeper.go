@@ -149,8 +149,9 @@ func (p *Pool) usedLocked() (bool, error) {
 	if err != nil || len(all) > 0 {
 		return true, err
 	}
-	clients, err := p.clients()
-	return len(clients) > 0, err
+	servers, err := p.servers()
+	clients, failed := p.clientsOf(servers)
+	return len(clients) > 0, errors.Join(err, failed)
 }
 
 // endUnused ends the pool if it has no member, and reports whether it has ended or had

@@ -15,6 +15,7 @@ type Status struct {
 	Folder  string       `json:"folder"`
 	Control int          `json:"control"` // pid of the control daemon; zero: it does not run
 	Servers []int        `json:"servers"`
+	Faulted []int        `json:"faulted"` // those of the servers that refuse clients after a fault
 	Clients []int        `json:"clients"`
 	Members []MemberInfo `json:"members"`
 }
@@ -71,10 +72,11 @@ func List() (all []Status, err error) {
 			return err
 		}
 		s := Status{Info: p.Info, Folder: p.dir, Control: control}
-		var failed [3]error
+		var failed [4]error
 		s.Members, failed[0] = p.members()
 		s.Servers, failed[1] = p.servers()
-		s.Clients, failed[2] = p.clients()
+		s.Clients, failed[2] = p.clientsOf(s.Servers)
+		s.Faulted, failed[3] = p.faulted(s.Servers)
 		all = append(all, s)
 		return errors.Join(failed[:]...)
 	})

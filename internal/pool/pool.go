@@ -49,6 +49,7 @@ const (
 var (
 	ErrOwnServer = errors.New("it uses an MPS server of yours")
 	ErrFull      = errors.New("the pool is full")
+	ErrFault     = errors.New("a member of the pool has had a fault")
 	ErrNoMPS     = errors.New("MPS is not installed")
 )
 

@@ -190,6 +190,41 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestFault checks that a program does not join a server that refuses clients, because those
+// that a fault has ended are still there: its CUDA calls would fail. When they have exited the
+// next one joins.
+func TestFault(t *testing.T) {
+	b := newTestbed(t)
+	first, second := b.start(1), b.start(1)
+	all, err := List()
+	if err != nil || len(all) != 1 || len(all[0].Clients) != 2 || len(all[0].Faulted) != 0 {
+		t.Fatalf("got %+v, %v; want a pool with two clients and no fault", all, err)
+	}
+	if err := syscall.Kill(all[0].Clients[0], syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("the fault", func() bool {
+		all, err = List()
+		return err == nil && len(all) == 1 && len(all[0].Faulted) == 1 && all[0].Faulted[0] == all[0].Servers[0]
+	})
+	third := b.start(1)
+	if err := third.end(); err == nil || !strings.Contains(third.errs.String(), ErrFault.Error()) || !strings.Contains(third.errs.String(), "--pool-label") {
+		t.Errorf("got %v: %s", err, third.errs)
+	}
+	for _, j := range []*job{first, second} {
+		if err := j.end(); err != nil {
+			t.Errorf("%v: %s", err, j.errs)
+		}
+	}
+	b.wait("the server's recovery", func() bool {
+		all, err := List()
+		return err == nil && (len(all) == 0 || len(all[0].Faulted) == 0)
+	})
+	if fourth := b.start(1); !strings.HasPrefix(fourth.says, "inside ") {
+		t.Errorf("after the fault: got %q: %s", fourth.says, fourth.errs)
+	}
+}
+
 // TestWeights checks that a member with a smaller weight than another one may use a part
 // of the GPU, unless its user says otherwise.
 func TestWeights(t *testing.T) {

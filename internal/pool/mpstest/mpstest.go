@@ -6,9 +6,10 @@
 // The double behaves as NVIDIA's documentation says: -d starts one daemon for each pipe
 // folder, which writes nvidia-cuda-mps-control.pid there; without options commands are read
 // from standard input; a server is started for the first client; a CUDA program that finds
-// no daemon runs without MPS and says nothing. Where the documentation is silent it is
-// harsher than may be: a killed daemon leaves its files behind and its clients fail, and
-// quit ends clients.
+// no daemon runs without MPS and says nothing; after a fault of a client, which SIGUSR1
+// causes, the server refuses clients until those that it has have exited. Where the
+// documentation is silent it is harsher than may be: a killed daemon leaves its files behind
+// and its clients fail, and quit ends clients.
 package mpstest
 
 import (
@@ -145,6 +146,7 @@ type daemon struct {
 	mu      sync.Mutex
 	server  *exec.Cmd
 	clients map[int]net.Conn
+	fault   bool // of a client; until there is none
 }
 
 func serve() error {
@@ -191,13 +193,18 @@ func (d *daemon) answer(c net.Conn) {
 		if d.server != nil {
 			fmt.Fprintln(c, d.server.Process.Pid)
 		}
-	case "get_client_list":
-		if d.server == nil || len(words) != 2 || words[1] != strconv.Itoa(d.server.Process.Pid) {
+	case "get_client_list", "get_server_status":
+		switch {
+		case d.server == nil || len(words) != 2 || words[1] != strconv.Itoa(d.server.Process.Pid):
 			fmt.Fprintln(c, "Server not found")
-			return
-		}
-		for pid := range d.clients {
-			fmt.Fprintln(c, pid)
+		case words[0] == "get_client_list":
+			for pid := range d.clients {
+				fmt.Fprintln(c, pid)
+			}
+		case d.fault:
+			fmt.Fprintln(c, "FAULT")
+		default:
+			fmt.Fprintln(c, "ACTIVE")
 		}
 	case "start_server":
 		d.startServer()
@@ -228,7 +235,7 @@ func (d *daemon) startServer() {
 		_ = cmd.Wait()
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.server = nil
+		d.server, d.fault = nil, false
 		for _, c := range d.clients {
 			c.Close()
 		}
@@ -242,16 +249,30 @@ func (d *daemon) client(c net.Conn) {
 		c.Close()
 		return
 	}
+	defer c.Close()
 	d.mu.Lock()
+	if d.fault {
+		d.mu.Unlock()
+		fmt.Fprintln(c, "not ready")
+		return
+	}
 	d.startServer()
 	d.clients[int(cred.Pid)] = c
 	d.mu.Unlock()
 	fmt.Fprintln(c, "connected")
-	_, _ = io.Copy(io.Discard, c)
-	c.Close()
-	d.mu.Lock()
-	delete(d.clients, int(cred.Pid))
-	d.mu.Unlock()
+	for r := bufio.NewReader(c); ; {
+		line, err := r.ReadString('\n')
+		d.mu.Lock()
+		d.fault = d.fault || line == "fault\n"
+		if err != nil {
+			delete(d.clients, int(cred.Pid))
+			d.fault = d.fault && len(d.clients) > 0
+		}
+		d.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
 }
 
 func peer(c net.Conn) (cred *unix.Ucred, err error) {
@@ -264,19 +285,30 @@ func peer(c net.Conn) (cred *unix.Ucred, err error) {
 }
 
 // program is a CUDA program: it prints its part of the GPU and whether it is a client of
-// MPS, and ends when its input does. It fails if its server ends.
+// MPS, and ends when its input does. It fails if its server refuses it or ends, and goes on
+// after a fault as an interpreter does.
 func program() error {
 	where := "outside"
 	lost := make(chan struct{})
 	if c, err := dial(); err == nil {
 		fmt.Fprintln(c, "client")
 		r := bufio.NewReader(c)
-		if line, _ := r.ReadString('\n'); line == "connected\n" {
+		switch line, _ := r.ReadString('\n'); line {
+		case "connected\n":
 			where = "inside"
 			go func() {
 				_, _ = io.Copy(io.Discard, r)
 				close(lost)
 			}()
+			faults := make(chan os.Signal, 1)
+			signal.Notify(faults, syscall.SIGUSR1)
+			go func() {
+				for range faults {
+					fmt.Fprintln(c, "fault")
+				}
+			}()
+		case "not ready\n":
+			return errors.New("cudaErrorMpsServerNotReady")
 		}
 	}
 	fmt.Println(where, os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), os.Getenv("CUDA_VISIBLE_DEVICES"))
