@@ -49,6 +49,33 @@ func TestOtherPIDNamespace(t *testing.T) {
 	}
 }
 
+// TestOtherMachine checks that the pool of another machine in a shared folder of pools is not
+// joined and not harmed: its control daemon would seem to be dead, and its pipes would be removed.
+func TestOtherMachine(t *testing.T) {
+	b := newTestbed(t)
+	first := b.start(1)
+	control := b.control()
+	was := hostname
+	hostname = func() (string, error) { return "another", nil }
+	defer func() { hostname = was }()
+	m, err := Join(Request{Env: os.Environ(), Keeper: keeperCommand()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own := controlPID(m.Folder); own == 0 || own == control {
+		t.Errorf("got control daemon %d, that of the other machine is %d", own, control)
+	}
+	if all, err := List(); err != nil || len(all) != 1 || all[0].Folder != filepath.Dir(m.Folder) {
+		t.Errorf("got %+v, %v; want the pool of this machine", all, err)
+	}
+	m.Leave()
+	b.wait("the end of the pool", b.ended)
+	hostname = was
+	if err := first.end(); err != nil {
+		t.Errorf("the pool of the other machine was harmed: %v: %s", err, first.errs)
+	}
+}
+
 // TestContainer checks that a program in other mount and pid namespaces, into which the pipe
 // folder is mounted, is a client of the pool, and that the pool is kept for it.
 func TestContainer(t *testing.T) {

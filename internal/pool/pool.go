@@ -57,7 +57,7 @@ var (
 type Info struct {
 	Label     string `json:"label"`
 	Devices   string `json:"devices"`       // as CUDA_VISIBLE_DEVICES; empty: all
-	Namespace string `json:"pid_namespace"` // in which the pids in the folder are valid
+	Namespace string `json:"pid_namespace"` // and the machine, on which the pids in the folder are valid
 }
 
 // Pool is the folder of a pool.
@@ -91,13 +91,23 @@ func folderFor(uid int) string {
 	return fmt.Sprintf("/tmp/giveway-%d/pool", uid)
 }
 
-// pidNamespace names the pid namespace of this process. In another one the pids in a pool's
-// folder mean other processes or none, so that its control daemon would seem to be dead.
+// hostname returns the name of this machine. Tests set it.
+var hostname = os.Hostname
+
+// pidNamespace names the pid namespace of this process, and the machine: on all machines the
+// first namespace has the same number, and they may share the folder of pools. In another
+// namespace the pids in a pool's folder mean other processes or none, so that its control daemon
+// would seem to be dead.
 func pidNamespace() (string, error) {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
 		return "", errors.New("/proc is missing or shows another pid namespace; mount proc")
 	}
-	return os.Readlink("/proc/self/ns/pid")
+	machine, err := hostname()
+	if err != nil {
+		return "", err
+	}
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	return namespace + " " + machine, err
 }
 
 // name returns the name of a pool's folder.
