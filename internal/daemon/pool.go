@@ -47,7 +47,10 @@ type membership struct {
 	index  int           // of the device
 	lost   bool          // the server has exited before the process
 	served time.Duration // device time, as estimated
-	done   uint64        // commands that were completed when it was last estimated
+	shown  time.Duration // the device time that was shown last
+	rate   float64       // device time per time, between the last two estimates
+	noted  time.Time     // when it was last estimated
+	done   uint64        // commands that were completed then
 	busyAt time.Time     // when the process was last known to have work, or to have joined
 	warned bool          // the log says that the process is outside the pool
 }
@@ -56,11 +59,19 @@ type membership struct {
 func (m *membership) known() bool { return len(m.queues) > 0 || m.lost }
 
 // describe returns what the API shows; nil: nothing.
-func (m *membership) describe() *api.Member {
+func (m *membership) describe(now time.Time) *api.Member {
 	if !m.known() {
 		return nil
 	}
-	return &api.Member{Server: m.server, Pool: m.label, Index: m.index, Served: m.served, Lost: m.lost}
+	return &api.Member{Server: m.server, Pool: m.label, Index: m.index, Served: m.servedAt(now), Lost: m.lost}
+}
+
+// servedAt returns the device time, with what the member has had since the last estimate if it
+// goes on as before: readers take shares from two values that are less than an estimate apart.
+func (m *membership) servedAt(now time.Time) time.Duration {
+	since := min(now.Sub(m.noted), sweepInterval)
+	m.shown = max(m.shown, m.served+time.Duration(m.rate*float64(since)))
+	return m.shown
 }
 
 // setMembers makes processes the members of the queue of an MPS server. A member's work
@@ -107,7 +118,11 @@ func (d *Daemon) noteEmpty(q *queue, empty bool) {
 // leave ends the membership of a process in a queue. Daemon.mu is held.
 func (p *process) leave(q *queue) {
 	p.pool.queues = slices.DeleteFunc(p.pool.queues, func(o *queue) bool { return o == q })
-	if len(p.pool.queues) == 0 && p.pool.gate != nil {
+	if len(p.pool.queues) > 0 {
+		return
+	}
+	p.pool.rate = 0
+	if p.pool.gate != nil {
 		_ = p.pool.gate.Close() // opens it; it is only memory
 		p.pool.gate = nil
 	}
@@ -179,6 +194,7 @@ func (m *membership) busy() bool { return time.Since(m.busyAt) < busyTime }
 // note takes in the counters of the member, and reports whether it has completed a command
 // since the last call. Without a shim that is not known, and it counts as if it had.
 func (m *membership) note(c sched.Counters, now time.Time) (worked bool) {
+	m.rate, m.noted = 0, now
 	worked = !c.Known || c.Completed != m.done
 	if m.done = c.Completed; worked || c.Submitted != c.Completed {
 		m.busyAt = now
@@ -285,10 +301,11 @@ func (d *Daemon) followPools() {
 	states := d.queueStates.get()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	worked := d.noteMembers(pools, time.Now())
+	now := time.Now()
+	worked := d.noteMembers(pools, now)
 	for _, q := range pools {
 		if r, ok := states[q.id]; ok {
-			d.divide(q, r.Served, worked)
+			d.divide(q, r.Served, now, worked)
 		}
 		d.updatePoolWeight(q)
 	}
@@ -312,9 +329,9 @@ func (d *Daemon) noteMembers(pools []*queue, now time.Time) (worked map[*process
 
 // divide divides new device time of a queue among its members that worked, or among all if
 // none did. d.mu is held.
-func (d *Daemon) divide(q *queue, served time.Duration, worked map[*process]bool) {
-	delta := served - q.servedAtEstimate
-	q.servedAtEstimate = served
+func (d *Daemon) divide(q *queue, served time.Duration, now time.Time, worked map[*process]bool) {
+	delta, elapsed := served-q.servedAtEstimate, now.Sub(q.estimatedAt) // the first time: very long
+	q.servedAtEstimate, q.estimatedAt = served, now
 	var all, active []*process
 	for _, m := range q.detail.Members {
 		p := d.processByID(m.ID())
@@ -329,6 +346,8 @@ func (d *Daemon) divide(q *queue, served time.Duration, worked map[*process]bool
 		active = all
 	}
 	for _, p := range active {
-		p.pool.served += delta / time.Duration(len(active))
+		part := delta / time.Duration(len(active))
+		p.pool.served += part
+		p.pool.rate += float64(part) / float64(elapsed)
 	}
 }

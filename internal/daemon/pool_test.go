@@ -243,7 +243,8 @@ func TestDeviceTimeOfMembers(t *testing.T) {
 	first, second := b.d.processes[one.Process.Pid], b.d.processes[two.Process.Pid]
 	start := q.servedAtEstimate
 	divide := func(served time.Duration) {
-		b.d.divide(q, start+served, b.d.noteMembers([]*queue{q}, time.Now()))
+		now := time.Now()
+		b.d.divide(q, start+served, now, b.d.noteMembers([]*queue{q}, now))
 	}
 	was := [2]time.Duration{first.pool.served, second.pool.served}
 	complete(first, 1)
@@ -254,6 +255,50 @@ func TestDeviceTimeOfMembers(t *testing.T) {
 	divide(12 * time.Second) // none completed anything
 	if a, b := first.pool.served-was[0], second.pool.served-was[1]; a != 7*time.Second || b != 5*time.Second {
 		t.Errorf("got %v and %v, want 7s and 5s", a, b)
+	}
+}
+
+// TestDeviceTimeBetweenEstimates checks that what is shown of a member grows between two
+// estimates as it did before, by which 'giveway ps' measures shares in 0.4 s, and never falls.
+func TestDeviceTimeBetweenEstimates(t *testing.T) {
+	b := newPoolBed(t)
+	one, two := b.job("class=batch"), b.job("class=batch")
+	b.pool("night", one, two)
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	q := b.queue.(*queue)
+	m := &b.d.processes[one.Process.Pid].pool
+	now := time.Now()
+	estimate := func(after, served time.Duration) {
+		now = now.Add(after)
+		b.d.divide(q, q.servedAtEstimate+served, now, b.d.noteMembers([]*queue{q}, now))
+	}
+	complete(b.d.processes[one.Process.Pid], 0)
+	complete(b.d.processes[two.Process.Pid], 0)
+	estimate(0, 0)
+	start := m.servedAt(now)
+	for _, tt := range []struct {
+		name            string
+		estimate, later time.Duration // of the device time that the pool had; then the member is shown
+		want            time.Duration
+	}{
+		{"nothing is known of before", 0, 400 * time.Millisecond, 0},
+		{"an estimate", time.Second, 0, 500 * time.Millisecond},
+		{"between two", 0, 400 * time.Millisecond, 700 * time.Millisecond},
+		{"no estimate for long", 0, time.Minute, time.Second},
+		{"it had less", 200 * time.Millisecond, 0, time.Second},
+		{"it has more again", time.Second, 0, 1100 * time.Millisecond},
+	} {
+		if tt.estimate > 0 {
+			estimate(time.Second, tt.estimate)
+		}
+		if got := m.servedAt(now.Add(tt.later)) - start; got < tt.want-time.Microsecond || got > tt.want+time.Microsecond {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	b.d.processes[one.Process.Pid].leave(q)
+	if got := m.servedAt(now.Add(time.Second)) - start; got != 1100*time.Millisecond {
+		t.Errorf("after it left: got %v", got)
 	}
 }
 
@@ -276,7 +321,7 @@ func TestDeviceTimeOnTwoGPUs(t *testing.T) {
 	complete(first, 1)
 	worked := b.d.noteMembers(pools, time.Now())
 	for _, q := range pools {
-		b.d.divide(q, q.servedAtEstimate+2*time.Second, worked)
+		b.d.divide(q, q.servedAtEstimate+2*time.Second, time.Now(), worked)
 	}
 	if a, b := first.pool.served-was[0], second.pool.served-was[1]; a != 4*time.Second || b != 0 {
 		t.Errorf("got %v and %v, want 4s and 0s", a, b)

@@ -26,6 +26,7 @@ type queue struct {
 
 	hadMembers       bool          // it is a pool and has had a member
 	servedAtEstimate time.Duration // its device time when that of its members was last estimated
+	estimatedAt      time.Time     // when that was
 
 	launchedAtCheck uint64 // counters.Launched at the last checkBackground
 }

@@ -53,7 +53,7 @@ func (d *Daemon) view(p *process) view {
 	for _, q := range p.queues {
 		v.queues = append(v.queues, queueView{q.id, q.device, q.detail})
 	}
-	v.member, v.outside = p.pool.describe(), p.outsidePool()
+	v.member, v.outside = p.pool.describe(time.Now()), p.outsidePool()
 	return v
 }
 
