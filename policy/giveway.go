@@ -106,6 +106,7 @@ type queueState struct {
 	completed    uint64        // Counters.Completed then
 	restsSince   sched.Time    // since when it keeps its turn without work and is not charged for it; zero: it does not
 	withheld     bool          // it was stopped for a part of its turn, because others had work: see endTurn
+	aheadAtTurn  bool          // it had had more than its share when the current turn began
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
 	load       loadState   // of a batch queue
@@ -242,8 +243,12 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 			g.Slice = max(dev.MinSharedSlice, set.slice)
 		}
 	case q.Level() == sched.LevelNone: // cannot be stopped until its turn: a short slice is the best there is
-		if (s.hasOnline || idle) && set.slice > 0 {
+		switch {
+		case set.slice == 0:
+		case s.hasOnline || idle:
 			g.Slice = max(dev.MinSharedSlice, set.slice)
+		case st.aheadAtTurn:
+			g.Slice = dev.MinSharedSlice
 		}
 		if idle && s.classIdleWaits && set.slice > 0 && !s.classIdleShort {
 			g.Slice, s.classIdleShort = sched.MinSlice, true // no other queue has one: see sliceOfTurn

@@ -204,6 +204,28 @@ func TestGivewayLimitsTheSliceOfAQueueThatCannotBeStopped(t *testing.T) {
 	}
 }
 
+// TestGivewayLimitsAQueueThatCannotBeStoppedToItsShare checks that without online work a batch
+// queue that runs while it is not its turn has the device's slice or, while it is ahead of its
+// share, the shortest that two queues may have, whatever the slice beside online work is.
+func TestGivewayLimitsAQueueThatCannotBeStoppedToItsShare(t *testing.T) {
+	const shortest = 200 * time.Microsecond
+	for _, slice := range []string{"min", "3ms", "default"} {
+		l := newNode(t, "giveway", map[string]string{"slice": slice}, sharedGPU)
+		a, b := l.open(batch(1), saturating), l.open(batch(1), saturating)
+		pool := l.open(sched.Queue{Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}}, saturating)
+		l.run(time.Second) // all are known to be heavy
+		short := false
+		l.run(3*time.Second, func() {
+			if short = short || pool.slice == shortest; pool.slice != 0 && pool.slice != shortest || a.slice != 0 || b.slice != 0 {
+				t.Fatalf("slice=%s at %v: got slices %v of the pool, %v and %v of the others", slice, time.Duration(l.now), pool.slice, a.slice, b.slice)
+			}
+		})
+		if short == (slice == "default") {
+			t.Errorf("slice=%s: the pool had the shortest slice: %v", slice, short)
+		}
+	}
+}
+
 // TestGivewayWithTheDefaultSlice checks that with slice=default no batch or idle queue has
 // another slice than the device's own, whether it can be stopped or not.
 func TestGivewayWithTheDefaultSlice(t *testing.T) {

@@ -69,7 +69,9 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 			p.turnStart.Time = max(v.Now, p.classIdleStop) // a turn in which it is stopped would end like the last one
 		}
 		for i := range states {
-			states[i].servedAtTurn, states[i].withheld = states[i].served, false
+			st := &states[i]
+			st.servedAtTurn, st.withheld = st.served, false
+			st.aheadAtTurn = givesWay(&v.Queues[i]) && st.at > p.clocks[st.class-sched.Batch].now
 		}
 	}
 	if q := &v.Queues[current]; s.inRotation > 1 || q.Measured && !q.Counters.Known {

@@ -62,6 +62,46 @@ func TestPoolIsOneQueue(t *testing.T) {
 	}
 }
 
+// TestPoolHasItsShare checks that a pool, which cannot be stopped while others have their turns,
+// gets no more of the device than its weight says, with more or less weight than the others
+// together, and that all do most of their native work.
+func TestPoolHasItsShare(t *testing.T) {
+	for _, policy := range []string{"giveway", "slo"} {
+		for _, tt := range []struct {
+			jobs   int
+			weight uint32 // of the pool
+			share  float64
+			sum    float64 // of the native one, at least
+		}{
+			{1, 1, 0.5, 0.98},
+			{2, 1, 1.0 / 3, 0.95},
+			{6, 1, 1.0 / 7, 0.9},
+			{10, 1, 1.0 / 11, 0.9},
+			{2, 4, 2.0 / 3, 0.98},
+		} {
+			clients := inPool(1, 1, 0)
+			clients[0].Attr.Weight = tt.weight
+			for range tt.jobs {
+				clients = append(clients, flatOut(0, 100*us, 8))
+			}
+			rates := func(policy string) (pool, sum float64) {
+				r := one(t, model(t, "nvidia-h200"), choose(t, policy, nil), clients...)
+				for _, c := range r.Clients {
+					sum += c.Rate
+				}
+				return r.Clients[0].Rate, sum
+			}
+			_, native := rates("native")
+			pool, sum := rates(policy)
+			if share := pool / sum; share > 1.1*tt.share || share < 0.75*tt.share || sum < tt.sum*native {
+				t.Errorf("%s: weight %d beside %d jobs: got a share of %.3f, sum %.3f of the native one; want %.3f, %.2f", policy, tt.weight, tt.jobs, share, sum/native, tt.share, tt.sum)
+			} else {
+				t.Logf("%s: weight %d beside %d jobs: share %.3f, sum %.3f", policy, tt.weight, tt.jobs, share, sum/native)
+			}
+		}
+	}
+}
+
 // TestPoolMembersComeAndGo kills members, all at once and one by one. The others go on, and
 // the pool is closed with its last member.
 func TestPoolMembersComeAndGo(t *testing.T) {
