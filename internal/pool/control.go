@@ -224,7 +224,7 @@ func (p *Pool) faulted(servers []int) (all []int, err error) {
 	for _, server := range servers {
 		text, failed := p.ask(fmt.Sprintf("get_server_status %d", server))
 		words := strings.FieldsFunc(text, func(c rune) bool { return !unicode.IsLetter(c) })
-		if slices.Contains(words, "FAULT") {
+		if slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, "fault") }) {
 			all = append(all, server)
 		}
 		err = errors.Join(err, failed)
