@@ -4,14 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-
-	"github.com/giveway/giveway/internal/pool/mpstest"
 )
 
 // TestPoolLivesWithItsMembers checks that joiners at the same time get one control daemon,
@@ -155,12 +152,7 @@ func TestOwnServer(t *testing.T) {
 		t.Errorf("with the variable: got %v", err)
 	}
 	defaultPipe = filepath.Join(b.dir, "default")
-	cmd := exec.Command(mpstest.Control, "-d")
-	cmd.Env = append(os.Environ(), pipeEnv+"="+defaultPipe)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	defer func() { _ = syscall.Kill(controlPID(defaultPipe), syscall.SIGKILL) }()
+	b.startControl(os.Environ(), defaultPipe)
 	if _, err := Join(Request{}); !errors.Is(err, ErrOwnServer) || !strings.Contains(err.Error(), defaultPipe) {
 		t.Errorf("with a control daemon in the default folder: got %v", err)
 	}
@@ -397,13 +389,7 @@ func TestEnvironOfControlDaemons(t *testing.T) {
 		t.Errorf("a member: got label %q", LabelOf(member))
 	}
 	own := filepath.Join(b.dir, "own")
-	cmd := exec.Command(mpstest.Control, "-d")
-	cmd.Env = append(member, pipeEnv+"="+own)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	pid := controlPID(own)
-	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	pid := b.startControl(member, own)
 	if env := environ(pid); LabelOf(env) != "" {
 		t.Errorf("the user's own: got label %q", LabelOf(env))
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -120,6 +121,19 @@ func (b *testbed) control() int   { return controlPID(filepath.Join(b.folder(), 
 
 // ended reports whether the pool has neither a control daemon nor a keeper.
 func (b *testbed) ended() bool { return b.control() == 0 && !b.kept() }
+
+// startControl starts a control daemon as a user does, and returns its pid.
+func (b *testbed) startControl(env []string, pipe string) (pid int) {
+	b.Helper()
+	cmd := exec.Command(mpstest.Control, "-d")
+	cmd.Env = append(slices.Clone(env), pipeEnv+"="+pipe)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	b.wait("the control daemon", func() bool { pid = controlPID(pipe); return pid != 0 })
+	b.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	return pid
+}
 
 // wrapControl replaces NVIDIA's control program by a shell script, in which $real is the
 // program and $dir the testbed's folder.

