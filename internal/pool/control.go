@@ -134,10 +134,16 @@ func (p *Pool) start(env []string) error {
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.environment(env), "/", out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signals of the terminal
 	err = cmd.Run()
+	most := startTime
+	if err != nil { // one may be starting, by a member that was killed meanwhile
+		most /= 10
+	}
+	missing := p.awaitControl(most)
+	if missing == nil {
+		return nil
+	}
 	if err == nil {
-		if err = p.awaitControl(startTime); err == nil {
-			return nil
-		}
+		err = missing
 		_, _ = p.ask("quit") // it may run unseen, and would never end
 	}
 	text, _ := os.ReadFile(out.Name())

@@ -135,6 +135,24 @@ while [ -e "$dir/wait" ]; do sleep 0.02; done
 	b.wait("the end of the pool", b.ended)
 }
 
+// TestStartedByAnother checks that a member uses the control daemon that another one, which was
+// killed meanwhile, is starting: NVIDIA's program then says that there is one.
+func TestStartedByAnother(t *testing.T) {
+	b := newTestbed(t)
+	b.wrapControl(`if [ "$1" != -d ]; then exec "$real"; fi
+(sleep 0.1; exec "$real" -d) &
+echo An instance of this daemon is already running
+exit 1`)
+	j := b.start(1)
+	if !strings.HasPrefix(j.says, "inside ") || !b.kept() {
+		t.Errorf("got %q, kept %v: %s", j.says, b.kept(), j.errs)
+	}
+	if err := j.end(); err != nil {
+		t.Errorf("%v: %s", err, j.errs)
+	}
+	b.wait("the end of the pool", b.ended)
+}
+
 // TestKeeperTriesAgain checks that a keeper which cannot end the control daemon says so and
 // tries again.
 func TestKeeperTriesAgain(t *testing.T) {
