@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/giveway/giveway/internal/format"
@@ -19,20 +18,6 @@ const (
 	BenchFile = "bench.json"
 	SoakFile  = "soak.json"
 )
-
-// amdTarget is a row of the table of targets: limits of the design notes for AMD, from the
-// one that must be reached to the best.
-type amdTarget struct {
-	what     string
-	limits   []float64 // ascending strictness; the measured value is below, or above if more
-	more     bool
-	write    func(float64) string
-	measured *float64
-	note     string // about the measurement, or why there is none
-}
-
-// levels names the limits of a target with three.
-var levels = []string{"must", "should", "best"}
 
 // WriteAMDTargets writes a table, in Markdown, of the targets that the design notes for AMD
 // set, and what the files in a folder say was measured. It reports whether all limits that
@@ -65,80 +50,8 @@ func WriteAMDTargets(w io.Writer, folder string) (met bool, err error) {
 	}
 	rows := append(stops.targets(), bench.onlineTarget())
 	rows = append(rows, soak.targets()...)
-	return writeTargets(w, machine, stops.Driver, rows)
-}
-
-func writeTargets(w io.Writer, m Machine, driver string, rows []amdTarget) (met bool, err error) {
-	facts := []string{m.GPU, m.Arch, "HIP " + m.HIP, m.Driver, driver, "Linux " + m.Kernel}
-	if m.GPU == "" {
-		facts = []string{"nothing was measured"}
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s\n\n", strings.Join(facts, "; "))
-	if m.isDouble() {
-		text.WriteString("**Double, not hardware: the test ran end to end, and no figure says anything about a GPU.**\n\n")
-	}
-	text.WriteString("| document's target | measured | met? |\n| --- | --- | --- |\n")
-	met = true
-	for _, r := range rows {
-		reached, verdict := r.verdict()
-		met = met && reached
-		if m.isDouble() && r.measured != nil {
-			verdict = "double, not hardware"
-		}
-		fmt.Fprintf(&text, "| %s | %s | %s |\n", r.title(), cell.Replace(r.value()), verdict)
-	}
-	_, err = io.WriteString(w, text.String())
-	return met, err
-}
-
-// cell makes text of any kind fit into a cell of a table.
-var cell = strings.NewReplacer("\n", "; ", "|", "\\|")
-
-func (r *amdTarget) title() string {
-	sign := "<"
-	if r.more {
-		sign = ">"
-	}
-	if len(r.limits) == 0 {
-		return r.what
-	}
-	var limits []string
-	for _, l := range r.limits {
-		limits = append(limits, r.write(l))
-	}
-	return fmt.Sprintf("%s %s %s", r.what, sign, strings.Join(limits, " / "))
-}
-
-func (r *amdTarget) value() string {
-	if r.measured == nil {
-		return "not measured: " + r.note
-	}
-	if r.note == "" {
-		return r.write(*r.measured)
-	}
-	return r.write(*r.measured) + " (" + r.note + ")"
-}
-
-// verdict says which of the limits was reached. A target that was not measured is not
-// reached.
-func (r *amdTarget) verdict() (reached bool, text string) {
-	if r.measured == nil {
-		return false, format.Missing
-	}
-	n := 0
-	for _, l := range r.limits {
-		if *r.measured < l == !r.more && *r.measured != l {
-			n++
-		}
-	}
-	switch {
-	case n == 0:
-		return false, "NO"
-	case len(r.limits) == 1:
-		return true, "yes"
-	}
-	return true, "yes (" + levels[n-1] + ")"
+	t := targetTable{head: []string{"document's target", "measured", "met?"}, machines: []Machine{machine}, driver: stops.Driver, rows: rows}
+	return t.write(w)
 }
 
 func milliseconds(ms float64) string {
@@ -148,11 +61,11 @@ func milliseconds(ms float64) string {
 func ms3(d time.Duration) *float64 { return number(float64(d) / float64(time.Millisecond)) }
 
 // targets returns the rows of stopping and starting queues with the batch calls.
-func (r *StopsResult) targets() []amdTarget {
-	var rows []amdTarget
+func (r *StopsResult) targets() []targetRow {
+	var rows []targetRow
 	for _, n := range []int{1, 2, 10, 64} {
 		of := format.Plural(n, "queue")
-		stop := amdTarget{what: "batch unmap of " + of + ", P99", limits: []float64{1, 0.5, 0.3}, write: milliseconds, note: "no " + StopsFile}
+		stop := targetRow{what: "batch unmap of " + of + ", P99", limits: []float64{1, 0.5, 0.3}, write: milliseconds, note: "no " + StopsFile}
 		if len(r.Rows) > 0 {
 			stop.note = "not among the numbers of queues"
 		}
@@ -191,8 +104,8 @@ func (r *StopsResult) row(way string, asked int) *StopsRow {
 }
 
 // onlineTarget returns the row of the online latency beside kernels of 40 ms.
-func (r *Result) onlineTarget() amdTarget {
-	t := amdTarget{what: "online request beside batch kernels of 40 ms, P99", limits: []float64{15, 10, 5}, write: milliseconds, note: "no " + BenchFile}
+func (r *Result) onlineTarget() targetRow {
+	t := targetRow{what: "online request beside batch kernels of 40 ms, P99", limits: []float64{15, 10, 5}, write: milliseconds, note: "no " + BenchFile}
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		if c.Name != "micro-40ms" {
@@ -210,9 +123,9 @@ func (r *Result) onlineTarget() amdTarget {
 }
 
 // targets returns the rows of the soak.
-func (r *SoakResult) targets() []amdTarget {
-	use := amdTarget{what: "HQD slots in use", limits: []float64{0.8}, more: true, write: format.Percent, note: "no " + SoakFile}
-	hour := amdTarget{what: "an hour without error", limits: []float64{1}, write: func(n float64) string { return format.Plural(int(n), "error") }, note: "no " + SoakFile}
+func (r *SoakResult) targets() []targetRow {
+	use := targetRow{what: "HQD slots in use", limits: []float64{0.8}, more: true, write: format.Percent, note: "no " + SoakFile}
+	hour := targetRow{what: "an hour without error", limits: []float64{1}, write: func(n float64) string { return format.Plural(int(n), "error") }, note: "no " + SoakFile}
 	hour.what += ":"
 	if r.Rounds > 0 {
 		use.note = "the driver does not count slots"
@@ -228,5 +141,5 @@ func (r *SoakResult) targets() []amdTarget {
 			use.note += "; an upper bound, because a stock driver does not count"
 		}
 	}
-	return []amdTarget{use, hour}
+	return []targetRow{use, hour}
 }
