@@ -46,11 +46,10 @@ type Config struct {
 type harness struct {
 	Config
 	calibration Calibration
-	script      string // path of the PyTorch client
-	noTorch     string // reason why it cannot run
-	uuid        string // of the GPU
-	hip         bool   // the GPU is AMD's
-	cases, done int    // cases of the run; cases measured
+	torch       *torchCheck // nil: no case has needed it
+	uuid        string      // of the GPU
+	hip         bool        // the GPU is AMD's
+	cases, done int         // cases of the run; cases measured
 }
 
 // Run measures the cases. After a case that fails it goes on with the next. The
@@ -74,12 +73,15 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 	defer os.RemoveAll(dir)
 	var failed []error
 	for _, c := range cases {
-		if c.Torch && h.script == "" {
-			if err := h.prepareTorch(ctx, dir, result); err != nil {
+		if c.Torch && h.torch == nil {
+			if h.torch, err = h.checkTorch(ctx, dir); err != nil {
 				return result, err
 			}
 		}
 		r := h.measure(ctx, c)
+		if c.Torch && h.torch.cannotRun() == "" {
+			result.Machine.PyTorch = h.torch.version
+		}
 		if r.Error != "" {
 			failed = append(failed, fmt.Errorf("case %s: %s", c.Name, r.Error))
 		}
@@ -135,7 +137,7 @@ func (h *harness) calibrate(ctx context.Context, result *Result) error {
 func (h *harness) argv(c Case, l Load, online bool) []string {
 	program, kind, shape := h.Client, "be", h.calibration.Full
 	if c.Torch {
-		program = []string{h.Python, "-u", h.script}
+		program = []string{h.Python, "-u", h.torch.script}
 	}
 	if online {
 		kind, shape = "lc", h.calibration.Tiny
@@ -145,7 +147,7 @@ func (h *harness) argv(c Case, l Load, online bool) []string {
 		argv = append(argv, "--seconds", fmt.Sprint(h.length(c).Seconds()))
 	}
 	if c.Torch {
-		return append(argv, "--lock", h.script+".lock")
+		return append(argv, "--lock", h.torch.script+".lock")
 	}
 	return append(argv, "--runtime", h.Runtime, "--ns-per-iteration", fmt.Sprint(shape.NsPerIteration))
 }

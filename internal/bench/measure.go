@@ -43,6 +43,8 @@ const (
 	quitTimeout  = 5 * time.Second
 
 	progressTimeout = 5 * time.Second // for progress that should have come in a measurement
+
+	longestBatch = 5 * time.Second // of a measurement of batch clients only; their rates need no more
 )
 
 // trial is a case during its measurement.
@@ -59,15 +61,8 @@ type trial struct {
 func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 	t := &trial{harness: h, c: c, aloneRates: make([]float64, len(c.Batch))}
 	t.result = CaseResult{Name: c.Name, About: c.About, Light: c.Light, Mixed: c.mixed()}
-	switch {
-	case c.Torch && h.noTorch != "":
-		t.result.Skipped = h.noTorch
-	case c.Pause && h.Giveway == nil:
-		t.result.Skipped = needsDaemon
-	}
-	if t.result.Skipped != "" {
-		fmt.Fprintf(h.Log, "%s: skipped: %s\n", c.Name, t.result.Skipped)
-		return t.result
+	if c.Pause && h.Giveway == nil {
+		return t.skipped(needsDaemon)
 	}
 	first := t.unprepared
 	if c.InRounds != nil {
@@ -75,6 +70,9 @@ func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 	}
 	err := first(ctx)
 	t.stop()
+	if c.Torch && h.torch.cannotRun() != "" {
+		return t.skipped(h.torch.problem)
+	}
 	for _, s := range c.Setups {
 		if reason := h.cannot(s); reason != "" {
 			t.result.Notes = append(t.result.Notes, s.Name+": not measured: "+reason)
@@ -88,6 +86,12 @@ func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 	}
 	t.result.compare()
 	t.result.judge(c.Targets)
+	return t.result
+}
+
+func (t *trial) skipped(reason string) CaseResult {
+	t.result.Skipped = reason
+	fmt.Fprintf(t.Log, "%s: skipped: %s\n", t.c.Name, reason)
 	return t.result
 }
 
@@ -191,12 +195,17 @@ func (t *trial) measurePhase(ctx context.Context, p Phase, online, batch []*clie
 }
 
 func (t *trial) add(p Phase) {
+	again := slices.ContainsFunc(t.result.Phases, func(q Phase) bool { return q.Name == p.Name })
 	t.result.Phases = append(t.result.Phases, p)
 	fmt.Fprintf(t.Log, "%s: %s\n", t.c.Name, p.line())
 	if t.Traces == "" || t.Ask == nil {
 		return
 	}
-	file := filepath.Join(t.Traces, fileName(t.c.Name, p.Name))
+	name := p.Name
+	if again {
+		name += fmt.Sprintf(" %d", len(t.result.Phases))
+	}
+	file := filepath.Join(t.Traces, fileName(t.c.Name, name))
 	t.Ask("trace", "dump", "-o", file)
 	if _, err := os.Stat(file); err != nil {
 		t.result.Notes = append(t.result.Notes, p.Name+": no trace was written to "+file)
@@ -223,7 +232,11 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 	if err := send(start, online); err != nil {
 		return err
 	}
-	if err := sleep(ctx, t.length(t.c)); err != nil {
+	length := t.length(t.c)
+	if len(online) == 0 {
+		length = min(length, longestBatch)
+	}
+	if err := sleep(ctx, length); err != nil {
 		return err
 	}
 	to := time.Now() // online clients may still have waiting requests

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"io"
 	"math"
 	"os"
@@ -70,7 +71,14 @@ type Phase struct {
 	Late *LateResult `json:"late,omitempty"` // nil: no request entered late, or it is not known
 	Lost *float64    `json:"lost,omitempty"` // share of the time that the device lost in context switches; nil: not known
 
-	parts int // measurements that were merged into it
+	Rounds []RoundPart `json:"rounds,omitempty"` // the measurements that were merged into it, in order
+}
+
+// RoundPart is a phase in one round. Those of other phases in the same round are neighbours in time.
+type RoundPart struct {
+	P50   time.Duration `json:"p50_ns,omitempty"`
+	P99   time.Duration `json:"p99_ns,omitempty"`
+	Batch float64       `json:"batch_per_s,omitempty"`
 }
 
 func newPhase(name, situation string) Phase {
@@ -174,6 +182,22 @@ func (c *CaseResult) phase(name string) *Phase {
 	return nil
 }
 
+// before returns the last phase with a name before phase i, which is closest to it in time, or the
+// first with that name.
+func (c *CaseResult) before(i int, name string) *Phase {
+	for j := i - 1; j >= 0; j-- {
+		if c.Phases[j].Name == name {
+			return &c.Phases[j]
+		}
+	}
+	return c.phase(name)
+}
+
+// aloneFor returns the phase alone that phase i is compared with, or nil.
+func (c *CaseResult) aloneFor(i int) *Phase {
+	return cmp.Or(c.before(i, newPhase(alone, c.Phases[i].Situation).Name), c.before(i, alone))
+}
+
 // compare fills in the ratios to phases alone and native in the same situation, and the
 // work kept. Each batch client fills the GPU when alone, unless the case is light.
 func (c *CaseResult) compare() {
@@ -182,15 +206,11 @@ func (c *CaseResult) compare() {
 		if p.Name == alone || p.Name == newPhase(alone, randomArrivals).Name {
 			continue
 		}
-		base := c.phase(newPhase(alone, p.Situation).Name)
-		if base == nil {
-			base = c.phase(alone)
-		}
-		if base != nil {
+		if base := c.aloneFor(i); base != nil {
 			p.VsAlone = newRatios(p.Latency, base.Latency)
 		}
 		p.Kept = c.kept(p)
-		if shared := c.phase(newPhase(native, p.Situation).Name); shared != nil && shared != p {
+		if shared := c.before(i, newPhase(native, p.Situation).Name); shared != nil && shared != p {
 			p.VsNative = newRatios(p.Latency, shared.Latency)
 			p.BatchVsNative = c.batchRatio(p, shared)
 		}
@@ -275,5 +295,10 @@ func firstLine(path string) string {
 		return ""
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
+	return cleanDriver(line)
+}
+
+// cleanDriver returns a version of NVIDIA's driver without the words that each has.
+func cleanDriver(line string) string {
 	return strings.Join(strings.Fields(strings.TrimPrefix(line, "NVRM version:")), " ")
 }

@@ -45,6 +45,11 @@ func (t *trial) prepared(ctx context.Context, s Setup) error {
 	if err := sleep(ctx, t.Settle); err != nil { // the daemon attaches a queue that has not changed for a while
 		return err
 	}
+	if s.Pool && len(t.online) > 0 { // earlier figures of alone are of other processes, and too long ago
+		if err := t.measurePhase(ctx, newPhase(alone, ""), t.online[:1], nil); err != nil {
+			return err
+		}
+	}
 	if err := t.classify(func(l Load) bool { return !s.MPS && s.Run(l) == "" }); err != nil {
 		return err
 	}
@@ -106,14 +111,19 @@ func (t *trial) change(ctx context.Context, c Change) error {
 // classify sets the classes of the chosen loads, those of online loads first: the daemon
 // does not schedule batch clients without them.
 func (t *trial) classify(chosen func(Load) bool) error {
+	return t.classifyWith(func(l Load) (string, bool) { return l.Class, chosen(l) })
+}
+
+func (t *trial) classifyWith(classOf func(Load) (class string, chosen bool)) error {
 	loads := slices.Concat(t.c.Online, t.c.Batch)
 	for i, cl := range slices.Concat(t.online, t.batch) {
 		l := loads[i]
-		if !chosen(l) {
+		class, chosen := classOf(l)
+		if !chosen {
 			continue
 		}
-		if err := t.Giveway("set", cl.pid, "--class", l.Class, "--weight", fmt.Sprint(l.Weight)); err != nil {
-			return fmt.Errorf("set %s (pid %d) to class %s, weight %d: %w", l.Name, cl.pid, l.Class, l.Weight, err)
+		if err := t.Giveway("set", cl.pid, "--class", class, "--weight", fmt.Sprint(l.Weight)); err != nil {
+			return fmt.Errorf("set %s (pid %d) to class %s, weight %d: %w", l.Name, cl.pid, class, l.Weight, err)
 		}
 	}
 	return nil
@@ -160,6 +170,9 @@ func (t *trial) startLoads(ctx context.Context, s Setup, server *mpsServer, load
 		}
 	}
 	all.Wait()
+	if t.c.Torch {
+		t.torch.cannotRun() // the check ends before anything is measured
+	}
 	if err := errors.Join(failed...); err != nil {
 		stopClients(clients)
 		return nil, err

@@ -46,7 +46,7 @@ func TestSetups(t *testing.T) {
 	}{
 		{
 			name:   "pool-mixed",
-			phases: []string{alone, native, underGiveway, mpsPriority, inPoolSmall, inPool},
+			phases: []string{alone, native, underGiveway, mpsPriority, alone, inPoolSmall, alone, inPool},
 			starts: []string{
 				"be", "be", "be", "lc", // nothing prepared
 				"be MPS priority 1", "be MPS priority 1", "be MPS priority 1", "lc MPS priority 0",
@@ -59,6 +59,18 @@ func TestSetups(t *testing.T) {
 			},
 		},
 		{
+			name:   "many-small-online", // the same processes in all rounds, whose classes change
+			phases: []string{alone, "alone, random arrivals", native, "native, random arrivals", underGiveway, "giveway, random arrivals", mpsPriority},
+			starts: []string{
+				"be", "be", "be", "be", "lc",
+				"be MPS priority 1", "be MPS priority 1", "be MPS priority 1", "be MPS priority 1", "lc MPS priority 0",
+			},
+			changes: slices.Repeat(slices.Concat(
+				slices.Repeat([]string{"set --class standard --weight 1"}, 2*5), // native, and with random arrivals
+				slices.Repeat(slices.Concat([]string{"set --class online --weight 1"}, slices.Repeat([]string{"set --class batch --weight 1"}, 4)), 2),
+			), rounds),
+		},
+		{
 			name: "eager-late",
 			phases: []string{
 				alone, "alone, random arrivals", native, "native, random arrivals",
@@ -68,7 +80,7 @@ func TestSetups(t *testing.T) {
 			changes: append(slices.Repeat([]string{
 				"set --class standard --weight 1", "set --class standard --weight 1", // native
 				"set --class batch --weight 1", "set --class batch --weight 1",
-			}, 1+rounds), "set --late-entry off", "set --late-entry on"),
+			}, 1+rounds)[2:], "set --late-entry off", "set --late-entry on"),
 		},
 	} {
 		var log bytes.Buffer
@@ -126,8 +138,8 @@ func TestSituations(t *testing.T) {
 	if len(c.Targets) != 2 {
 		t.Errorf("got %d targets, want 2", len(c.Targets))
 	}
-	if rate := p.answersPerSecond(); math.Abs(rate-100/0.6) > 1e-6 {
-		t.Errorf("got %g requests per second, want %g", rate, 100/0.6)
+	if rate := p.answersPerSecond(); math.Abs(rate-100*rounds/0.6) > 1e-6 {
+		t.Errorf("got %g requests per second, want %g", rate, 100*rounds/0.6)
 	}
 	if want := []string{"MPS with priority: not measured: left out by --mps=false"}; !slices.Equal(c.Notes, want) {
 		t.Errorf("got notes %q, want %q", c.Notes, want)
@@ -276,7 +288,7 @@ func TestTorchClient(t *testing.T) {
 	}
 	var flags strings.Builder
 	for _, c := range torchCases() {
-		h := &harness{Config: Config{Length: time.Second}, script: "torch_client.py"}
+		h := &harness{Config: Config{Length: time.Second}, torch: &torchCheck{script: "torch_client.py"}}
 		for i, l := range slices.Concat(c.Online, c.Batch) {
 			argv := h.argv(c, l, i < len(c.Online))
 			fmt.Fprintln(&flags, strings.Join(argv[3:], " ")) // after python -u script

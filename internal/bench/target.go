@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"strings"
+
+	"github.com/giveway/giveway/internal/stats"
 )
 
 // Target is what a phase is to reach on an H200 with driver 580. Another GPU may miss it.
@@ -16,8 +18,13 @@ type Target struct {
 // Figure is a ratio or a share of a phase.
 type Figure string
 
+const inMs = " in ms"
+
 // Figures, named as the columns of the table.
 const (
+	P50         Figure = "p50" + inMs
+	P99         Figure = "p99" + inMs
+	FirstToNext Figure = "ratio of the batch rates"
 	P50Alone    Figure = "p50/alone"
 	P99Alone    Figure = "p99/alone"
 	P99Native   Figure = "p99/native"
@@ -28,6 +35,12 @@ const (
 // of returns the figure of a phase, or nil where it has none.
 func (f Figure) of(p *Phase) *float64 {
 	switch {
+	case f == P50 && p.Latency != nil:
+		return ms3(p.Latency.P50)
+	case f == P99 && p.Latency != nil:
+		return ms3(p.Latency.P99)
+	case f == FirstToNext && len(p.Batch) > 1:
+		return number(stats.Ratio(p.Batch[0].Rate, p.Batch[1].Rate))
 	case f == P50Alone && p.VsAlone != nil:
 		return &p.VsAlone.P50
 	case f == P99Alone && p.VsAlone != nil:
