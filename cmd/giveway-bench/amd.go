@@ -136,16 +136,6 @@ func soak(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	return err
 }
 
-// amdTargets writes the table of the design notes' targets for AMD.
-func amdTargets(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
-	results := set.String("results", "results", "`folder` with the files that amd-tests.sh wrote")
-	if err := parse(set, args); err != nil {
-		return err
-	}
-	_, err := bench.WriteAMDTargets(out, *results)
-	return err
-}
-
 func interruptible() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }

@@ -23,7 +23,8 @@ const usage = `giveway-bench: GPU work to measure Giveway with
   giveway-bench run --cases micro,eight            run the benchmark, print tables
   giveway-bench soak --for 1h                      processes that come and go, under the daemon
   giveway-bench stops                              AMD: time to stop and start queues, in each way
-  giveway-bench amd-targets --results FOLDER       AMD: print what was measured against the targets
+  giveway-bench targets --results FOLDER           NVIDIA: print what was measured against the targets
+  giveway-bench amd-targets --results FOLDER       the same for AMD
 
 Each has --help. be, lc and obey exit at "quit" or the end of their input, and when the
 process that started them exits. A kernel does a fixed amount of work: if it is
@@ -43,7 +44,8 @@ var commands = map[string]command{
 	"soak":      soak,
 
 	"stops":       compareStops,
-	"amd-targets": amdTargets,
+	"targets":     printTargets(bench.WriteTargets),
+	"amd-targets": printTargets(bench.WriteAMDTargets),
 }
 
 // clients are the commands that write messages.

@@ -25,6 +25,7 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	set.DurationVar(&config.Length, "length", 5*time.Second, "`length` of each measurement")
 	registerGPU(set, &config.Runtime, &config.Device)
 	set.StringVar(&config.Python, "python", "python3", "Python `program` for the PyTorch cases")
+	only := set.Bool("targets-only", false, "leave out what no target needs: MPS, most random arrivals, changes of attributes")
 	mps := set.Bool("mps", true, "measure also with an MPS server, in the cases that have it")
 	if err := parse(set, args); err != nil {
 		return err
@@ -35,6 +36,11 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	chosen, err := bench.Select(splitNames(*cases))
 	if err != nil {
 		return usageError{err}
+	}
+	for i := range chosen {
+		if *only {
+			chosen[i] = chosen[i].ForTargets()
+		}
 	}
 	switch {
 	case config.Traces != "" && *giveway == "":
@@ -72,6 +78,18 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	result, err := bench.Run(ctx, config, chosen)
 	config.Progress.Stop()
 	return errors.Join(err, saving, result.WriteTable(out))
+}
+
+// printTargets returns the command that writes a table of targets.
+func printTargets(write func(w io.Writer, folder string) (met bool, err error)) command {
+	return func(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
+		results := set.String("results", "results", "`folder` with the JSON files of a run")
+		if err := parse(set, args); err != nil {
+			return err
+		}
+		_, err := write(out, *results)
+		return err
+	}
 }
 
 func splitNames(s string) []string {
