@@ -59,22 +59,39 @@ func (b *testbed) run(flags, args string) *client {
 // runProgram starts any client with giveway run.
 func (b *testbed) runProgram(flags, command string) *client {
 	b.Helper()
+	return b.startCommand(b.under(flags, command))
+}
+
+// under returns a command with giveway run.
+func (b *testbed) under(flags, command string) *exec.Cmd {
 	args := append([]string{"run"}, strings.Fields(flags)...)
-	return b.startCommand(b.command("giveway", append(append(args, "--"), strings.Fields(command)...)...))
+	return b.command("giveway", append(append(args, "--"), strings.Fields(command)...)...)
 }
 
 // runTorch starts a PyTorch client with giveway run.
 func (b *testbed) runTorch(flags, args string) *client {
 	b.Helper()
-	return b.runProgram(flags, "python3 -u "+b.torchScript()+" "+args)
+	return b.startCommand(b.torchUnder(flags, args))
 }
 
 // startTorch starts a PyTorch client without the shim.
 func (b *testbed) startTorch(args string) *client {
 	b.Helper()
+	return b.startCommand(b.torch(args))
+}
+
+// torchUnder returns the command of a PyTorch client with giveway run.
+func (b *testbed) torchUnder(flags, args string) *exec.Cmd {
+	b.Helper()
+	return b.under(flags, "python3 -u "+b.torchScript()+" "+args)
+}
+
+// torch returns the command of a PyTorch client without the shim.
+func (b *testbed) torch(args string) *exec.Cmd {
+	b.Helper()
 	cmd := exec.Command("python3", append([]string{"-u", b.torchScript()}, strings.Fields(args)...)...)
 	cmd.Env = b.command("giveway").Env
-	return b.startCommand(cmd)
+	return cmd
 }
 
 func (b *testbed) torchScript() string {
@@ -96,9 +113,19 @@ func (b *testbed) startCommand(cmd *exec.Cmd) *client {
 // startJobs starts n calibrated batch clients at the same time.
 func (b *testbed) startJobs(n int) []*client {
 	b.Helper()
-	clients, ready := make([]*client, n), make([]<-chan int, n)
-	for i := range clients {
-		clients[i], ready[i] = b.begin(b.command("giveway-bench", strings.Fields(batchJob+" --ns-per-iteration "+b.nsPer)...))
+	commands := make([]*exec.Cmd, n)
+	for i := range commands {
+		commands[i] = b.command("giveway-bench", strings.Fields(batchJob+" --ns-per-iteration "+b.nsPer)...)
+	}
+	return b.startCommands(commands)
+}
+
+// startCommands starts clients at the same time and waits until all are ready.
+func (b *testbed) startCommands(commands []*exec.Cmd) []*client {
+	b.Helper()
+	clients, ready := make([]*client, len(commands)), make([]<-chan int, len(commands))
+	for i, cmd := range commands {
+		clients[i], ready[i] = b.begin(cmd)
 	}
 	for i, c := range clients {
 		c.awaitReady(ready[i])

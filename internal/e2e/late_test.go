@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,16 +29,23 @@ type exactWork struct {
 // startExact starts a process for each kind of work.
 func (b *testbed) startExact() (works []*exactWork) {
 	b.Helper()
+	var commands []*exec.Cmd
 	for _, name := range []string{"inference", "decoding", "training"} {
-		plain := b.startTorch("equal --exact " + name)
+		args := "equal --exact " + name
+		commands = append(commands, b.torch(args), b.torchUnder("--class online --late-entry on", args))
+		works = append(works, &exactWork{name: name})
+	}
+	clients := b.startCommands(commands)
+	for i, w := range works {
+		plain := clients[2*i]
+		w.late = clients[2*i+1]
 		first, err := plain.checksum()
 		again, err2 := plain.checksum()
 		if err != nil || err2 != nil || first != again {
-			b.Fatalf("%s without the shim: got %q and %q, %v, %v; want the same twice", name, first, again, err, err2)
+			b.Fatalf("%s without the shim: got %q and %q, %v, %v; want the same twice", w.name, first, again, err, err2)
 		}
 		plain.kill()
-		late := b.runTorch("--class online --late-entry on", "equal --exact "+name)
-		works = append(works, &exactWork{name: name, want: first, late: late})
+		w.want = first
 	}
 	return works
 }
@@ -68,6 +76,7 @@ func TestLateEntryIsExact(t *testing.T) {
 	works := b.startExact()
 	begun := time.Now()
 	b.repeatWhile(works, func() bool { return time.Since(begun) < *exactFor })()
+	b.record("all", nil, values{"compared_s": time.Since(begun).Seconds()})
 	for _, w := range works {
 		s := b.shim(w.late.pid)
 		b.record(w.name, nil, values{"rounds": float64(w.rounds), "late_requests": float64(s.Late), "late_early": float64(s.Early), "late_s": s.LateFor.Seconds()})
@@ -102,6 +111,7 @@ func TestKilledWithLateEntryAndPool(t *testing.T) {
 		works = b.startExact()
 	}
 	var over atomic.Bool
+	begun := time.Now()
 	waitForWorks := b.repeatWhile(works, func() bool { return !over.Load() })
 	defer waitForWorks()
 	defer over.Store(true)
@@ -134,6 +144,9 @@ func TestKilledWithLateEntryAndPool(t *testing.T) {
 	}
 	over.Store(true)
 	waitForWorks()
+	if len(works) > 0 {
+		b.record("all", nil, values{"compared_s": time.Since(begun).Seconds()})
+	}
 	for _, w := range works {
 		b.record(w.name, nil, values{"rounds": float64(w.rounds)})
 		b.atLeast(w.name+": rounds", float64(w.rounds), 1)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -100,6 +101,8 @@ func (b *testbed) lateRequestsUntil(done chan error) (most uint64) {
 	return most
 }
 
+var costSetting = flag.String("cost", "", "the only setting that TestShimCost measures; empty: all")
+
 // TestShimCost measures what a launch costs through the shim and through the driver.
 // One process measures both in turns: two processes of one program differ by more
 // than the shim costs.
@@ -125,6 +128,9 @@ func TestShimCost(t *testing.T) {
 		{"bound 16", "--class standard --bound 16", []float64{1.07, 1.50, 1.15, 1.50}},
 		{"late entry", "--class online --late-entry on", []float64{1.05, 1.50, 1.07, 1.50}},
 	} {
+		if *costSetting != "" && *costSetting != setting.name {
+			continue
+		}
 		driver, shim, ratio := make([][]float64, len(figures)), make([][]float64, len(figures)), make([][]float64, len(figures))
 		for range 7 {
 			cmd := exec.Command(program, strings.TrimSpace(string(path)))
