@@ -3,10 +3,17 @@
 # and the folder made by `make gpu-bundle`; neither Go nor a network.
 #
 #   ./gpu-tests.sh [-o FOLDER] [GROUP...]
+#   ./gpu-tests.sh [-o FOLDER] targets [MINUTES]
 #
 # The results go to FOLDER (default: results), one JSON file per test, and what the daemon recorded of
-# each phase of a benchmark to its folder traces. Without a group
-# all groups run, one after another. Every step has its own time limit, so that a hung
+# each phase of a benchmark to its folder traces. targets.md is the table of targets and what was
+# measured, and is also printed at the end.
+#
+# The second form measures what the table needs, the most important first, for at most MINUTES
+# (default 9), and goes on where the last call ended. Three calls should be enough. The folder done in
+# FOLDER has a file for each part that was measured; without its file a part is measured again.
+#
+# Without a group all groups run, one after another. Every step has its own time limit, so that a hung
 # step costs only itself. Each group takes less than ten minutes:
 #
 #   contract  the driver's calls, the backend's conformance suite, the context-switch trace
@@ -34,16 +41,18 @@ usage() { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$self"; }
 
 out=results
 groups=()
+minutes=
 while (($#)); do
   case $1 in
     -o) out=${2:?folder for the results}; shift ;;
+    targets) minutes=9; [[ ! ${2:-} =~ ^[0-9]+$ ]] || { minutes=$2; shift; } ;;
     -h | --help) usage; exit 0 ;;
     -*) usage >&2; exit 2 ;;
     *) groups+=("$1") ;;
   esac
   shift
 done
-((${#groups[@]})) || groups=("${all[@]}")
+((${#groups[@]})) || [[ -n $minutes ]] || groups=("${all[@]}")
 for g in "${groups[@]}"; do
   [[ " ${all[*]} " == *" $g "* ]] || { echo "no group $g; there are: ${all[*]}" >&2; exit 2; }
 done
@@ -66,23 +75,34 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
+# time_left prints how many seconds the parts of this call may still take, at least 1.
+time_left() {
+  local left=$((minutes * 60 - 10 - SECONDS)) # 10 to end programs and write the table
+  echo $((left > 1 ? left : 1))
+}
+
 # step SECONDS COMMAND...: one step with its own time limit; output is not buffered.
 step() {
   local limit=$1 begun=$SECONDS status=0
   shift
+  [[ -z $minutes ]] || ((limit <= $(time_left))) || limit=$(time_left)
   echo "== $* (at most $limit s)"
   timeout --kill-after=10 "$limit" "$@" || status=$?
   echo "== took $((SECONDS - begun)) s, status $status"
-  ((status == 0)) || { ((status != 124 && status != 137)) || echo "== TIME LIMIT"; failed+=("$*"); }
+  ((status == 0)) || { ((status != 124 && status != 137)) || { echo "== TIME LIMIT"; cut=1; }; failed+=("$*"); }
 }
 
-# e2e SECONDS TEST...: each test is a step of its own, in a fresh process. At its limit
+# e2e SECONDS TEST... [-FLAG VALUE]: each test is a step of its own, in a fresh process. At its limit
 # timeout(1) ends the test's whole process group, so that the daemon restores everything.
 e2e() {
-  local limit=$1 name
+  local limit=$1 test tests=()
   shift
-  for name in "$@"; do
-    step "$limit" ./e2e.test -test.v -test.run "^$name\$" -test.timeout "$((limit + 60))s"
+  while (($#)) && [[ $1 != -* ]]; do
+    tests+=("$1")
+    shift
+  done
+  for test in "${tests[@]}"; do
+    step "$limit" ./e2e.test -test.v -test.run "^$test\$" -test.timeout "$((limit + 60))s" "$@"
   done
 }
 
@@ -167,7 +187,7 @@ bench() {
 
 group_bench() { bench 580 bench --cases micro,hint,eight,weights,pause,poisson,priority; }
 group_bench-torch() { bench 400 bench-torch --cases torch --length 8s; }
-group_small() { bench 400 small --cases small,loop --length 3s; }
+group_small() { bench 500 small --cases small,loop --length 5s; }
 
 group_late() {
   e2e 180 TestLateEntryIsExact
@@ -196,10 +216,75 @@ group_pool() {
 
 group_record() { e2e 120 TestDelays TestAccount TestPromises TestTraceOfGPU TestRecordCost TestContainer; }
 
+# part NAME EXPECTED MOST COMMAND...: measures a part of what the table of targets needs, unless that
+# was done before, or less time is left than it is expected to take. COMMAND gets MOST, in seconds, after
+# its first word. A part that failed is done; one that was ended by a limit is not.
+later=()
+part() {
+  local name=$1 expected=$2 most=$3 command=$4
+  shift 4
+  [[ ! -e $out/done/$name ]] || { echo "==== $name: done before"; return; }
+  ((expected <= $(time_left))) || { later+=("$name"); return; }
+  echo "==== $name (about $expected s; $(time_left) s are left)"
+  cut=
+  "$command" "$most" "$@"
+  if [[ -n $cut ]]; then later+=("$name"); else touch "$out/done/$name"; fi
+}
+
+# cases SECONDS LENGTH CASES: cases of the benchmark, to a file of the part's own.
+cases() {
+  bench "$1" "$name" --cases "$3" --length "$2" --targets-only
+  [[ $name != pool-* ]] || step 30 ./giveway pool end
+}
+
+# kills SECONDS: kills the daemon as often as there is time for, at most 100 times, until it was killed
+# 200 times in tests that passed. Each part has a file of its own.
+kills() {
+  local file=$out/TestKilledWithLateEntryAndPool number=200 limit=$1 before
+  while read -r before; do
+    number=$((number - $(sed -n 's/.*"name": "\([0-9]*\) kills".*/\1/p' "$before")))
+  done < <(grep -ls '"passed": true' "$file"-*.json)
+  ((limit <= $(time_left))) || limit=$(time_left)
+  ((number <= 100)) || number=100
+  ((number <= (limit - 50) * 10 / 36)) || number=$(((limit - 50) * 10 / 36)) # 50 s to start and end, 3.6 s a kill
+  ((number > 0)) || return 0
+  step "$limit" ./e2e.test -test.v -test.run '^TestKilledWithLateEntryAndPool$' -test.timeout "${limit}s" -kills "$number"
+  [[ ! -e $file.json ]] || mv "$file.json" "$file-$name.json"
+}
+
+# What the table of targets needs, by importance. The times are those of an H200 on a fast host, where
+# PyTorch processes take 20 s to start. A part that does not fit into the time that is left waits for the
+# next call.
+target_parts() {
+  part contract 50 120 group_contract
+  part orders 40 70 e2e TestShimOrder
+  part kernels 88 130 cases 3s micro-212us,eight,poisson,priority
+  part many-small-online 72 120 cases 11s many-small-online
+  part heavy 72 120 cases 11s heavy
+  part eager 90 140 cases 11s eager-late
+  part eager-loop 76 120 cases 8s eager-loop-late
+  part decode 76 120 cases 8s decode-late
+  part kills-1 335 440 kills
+  part pool-small 108 160 cases 11s pool-small
+  part kills-2 335 440 kills
+  part pool-mixed 103 160 cases 11s pool-mixed
+  part many-small 48 90 cases 6s many-small
+  part launch-cost 30 60 e2e TestShimCost -cost 'late entry'
+  part loops 38 70 cases 3s loop-1us,loop-200us
+  part kills-3 60 440 kills
+}
+
+if [[ -n $minutes ]]; then
+  mkdir -p "$out/done"
+  target_parts
+  ((${#later[@]} == 0)) || echo "==== left for the next call: ${later[*]}"
+fi
 for g in "${groups[@]}"; do
   echo "==== group $g"
   "group_$g"
 done
+echo "==== targets"
+./giveway-bench targets --results "$out" | tee "$out/targets.md"
 ((${#failed[@]} == 0)) || {
   echo "==== FAILED:"
   printf '  %s\n' "${failed[@]}"

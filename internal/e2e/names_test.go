@@ -70,7 +70,16 @@ func TestGroupsAreComplete(t *testing.T) {
 			exist = append(exist, string(test[1]))
 		}
 	}
-	grouped := regexp.MustCompile(`Test[A-Z]\w+`).FindAllString(string(script), -1)
+	groups, parts, ok := strings.Cut(string(script), "\n# part NAME ")
+	if !ok {
+		t.Fatal("gpu-tests.sh has no parts")
+	}
+	for _, name := range regexp.MustCompile(`Test[A-Z]\w+`).FindAllString(parts, -1) {
+		if !slices.Contains(exist, name) {
+			t.Errorf("a part of gpu-tests.sh names %s, which does not exist", name)
+		}
+	}
+	grouped := regexp.MustCompile(`Test[A-Z]\w+`).FindAllString(groups, -1)
 	grouped = slices.DeleteFunc(grouped, func(s string) bool { return s == "TestDoubleAnswersAsDriver" || s == "TestOnGPU" }) // of other packages
 	amd, err := os.ReadFile("../../packaging/amd-tests.sh")
 	if err != nil {
