@@ -24,12 +24,19 @@ func (d *Daemon) undoLeft() {
 	d.leftErr = err
 }
 
-// journalCheck says whether everything that an earlier daemon left was undone.
+// journalCheck says whether everything that an earlier daemon left was undone, and whether the
+// journal can be written.
 func (d *Daemon) journalCheck() api.Check {
 	if d.leftErr != nil {
 		return api.Check{
 			Name: "journal", Detail: "changes of an earlier daemon may not be undone: " + d.leftErr.Error(),
 			Fix: "stop the daemon and run 'giveway restore --all'",
+		}
+	}
+	if err := d.cfg.Journal.Failing(); err != nil {
+		return api.Check{
+			Name: "journal", Detail: "cannot be written, so changes that it does not list are not made, and orders may end with the daemon: " + err.Error(),
+			Fix: "make room on the disk, or make its folder writable; the daemon tries again with the next change",
 		}
 	}
 	return api.Check{Name: "journal", OK: true, Detail: d.cfg.Journal.Path()}

@@ -54,7 +54,8 @@ type supervisor struct {
 // queue may have to be sent to a new guardian while it is being closed here.
 type adopted struct {
 	adoption
-	fd int
+	fd       int
+	unlisted *journal.Queue // what the journal on disk gets before the first change; nil: it has it
 }
 
 var (
@@ -140,7 +141,7 @@ type unsentQueue struct {
 
 // nextUnsent returns what to tell next, with a descriptor of its own, or nil if g knows everything
 // and is the guardian now.
-func (s *supervisor) nextUnsent(g *guardian.Guardian) (*unsentQueue, error) {
+func (s *supervisor) nextUnsent(g *guardian.Guardian) (_ *unsentQueue, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range s.unsent {
@@ -149,8 +150,8 @@ func (s *supervisor) nextUnsent(g *guardian.Guardian) (*unsentQueue, error) {
 		if !ok {
 			return &unsentQueue{id: id, adopted: adopted{fd: -1}}, nil
 		}
-		fd, err := copyFD(a.fd) // forget may close a.fd
-		return &unsentQueue{id, adopted{a.adoption, fd}, s.journal.Of(id)}, err
+		a.fd, err = copyFD(a.fd) // forget may close that one
+		return &unsentQueue{id, a, s.journal.Of(id)}, err
 	}
 	s.guardian, s.unsent = g, nil
 	return nil, nil
@@ -268,16 +269,13 @@ func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		err = s.disk.PutQueue(id, journal.Queue{Process: a.Process, Backend: a.Backend, State: state})
-	}
-	if err == nil {
 		err = s.tell(id, func(g *guardian.Guardian) error { return g.Adopt(id, a, own) })
 	}
 	if err != nil && !errors.Is(err, guardian.ErrUnreachable) { // else the next guardian gets the queue
 		closeFD(own)
-		return errors.Join(err, s.disk.ForgetQueue(id))
+		return err
 	}
-	s.adopted[id] = adopted{a, own}
+	s.adopted[id] = adopted{a, own, &journal.Queue{Process: a.Process, Backend: a.Backend, State: state}}
 	return nil
 }
 
@@ -293,18 +291,12 @@ func (s *supervisor) forget(id sched.QueueID) {
 	delete(s.adopted, id)
 	s.journal.Forget(id)
 	_ = s.tell(id, func(g *guardian.Guardian) error { return g.Forget(id) })
-	s.logDisk(s.disk.ForgetQueue(id))
-}
-
-// logDisk logs that the journal on disk lists too much, which is harmless.
-func (s *supervisor) logDisk(err error) {
-	if err != nil {
-		s.log.Warn("journal could not be updated: it still lists a change that was undone, which does no harm", "error", err)
-	}
+	_ = s.disk.ForgetQueue(id)
 }
 
 // Begin implements changeJournal. An action that only undoes a change is never refused: without
-// a guardian, or with a journal that cannot be written, the change would stay in force.
+// a guardian, or with a journal that cannot be written, the change would stay in force. A journal on
+// disk that still lists a change which was undone does no harm.
 func (s *supervisor) Begin(a sched.Action) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,8 +307,8 @@ func (s *supervisor) Begin(a sched.Action) error {
 	if s.guardian == nil || s.closing {
 		return errNoGuardian
 	}
-	if _, ok := s.adopted[a.Queue]; !ok {
-		return errNotAdopted
+	if err := s.list(a.Queue); err != nil {
+		return err
 	}
 	before := s.journal.Of(a.Queue)
 	s.journal.Begin(a)
@@ -326,9 +318,26 @@ func (s *supervisor) Begin(a sched.Action) error {
 	}
 	if err != nil {
 		s.journal.End(a, sched.Unsupported) // nothing is changed
-		s.logDisk(s.disk.PutChange(a.Queue, before))
+		_ = s.disk.PutChange(a.Queue, before)
 	}
 	return err
+}
+
+// list makes the journal on disk have a queue, so that a later process finds it again. s.mu is held.
+func (s *supervisor) list(id sched.QueueID) error {
+	q, ok := s.adopted[id]
+	if !ok {
+		return errNotAdopted
+	}
+	if q.unlisted == nil {
+		return nil
+	}
+	if err := s.disk.PutQueue(id, *q.unlisted); err != nil {
+		return err
+	}
+	q.unlisted = nil
+	s.adopted[id] = q
+	return nil
 }
 
 // End implements changeJournal.
@@ -337,7 +346,7 @@ func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
 	defer s.mu.Unlock()
 	before := s.journal.Of(a.Queue)
 	s.journal.End(a, outcome)
-	s.logDisk(s.disk.PutChange(a.Queue, s.journal.Of(a.Queue)))
+	_ = s.disk.PutChange(a.Queue, s.journal.Of(a.Queue))
 	return s.tellChange(a.Queue, before)
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -70,7 +72,7 @@ func TestLargeStateKeepsNoGuardianOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
-	s.adopted[3] = adopted{large, own} // as if only the socket could tell that it is too large
+	s.adopted[3] = adopted{adoption: large, fd: own} // as if only the socket could tell that it is too large
 	s.mu.Unlock()
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec /usr/bin/env DAEMON_TEST=guardian "+os.Args[0]+"\n"), 0o700); err != nil {
 		t.Fatal(err)
@@ -411,4 +413,65 @@ func BenchmarkChange(b *testing.B) {
 			_ = errors.Join(s.close(), store.Close())
 		})
 	}
+}
+
+// TestQueueFoundWhileTheDiskIsFull: a queue that is found while the journal cannot be written is not
+// changed. It is changed when there is room again, and the journal lists it then.
+func TestQueueFoundWhileTheDiskIsFull(t *testing.T) {
+	var log bytes.Buffer
+	path := journalPath(journalDir(t))
+	disk, err := journal.Open(path, 0, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, disk, slog.New(slog.DiscardHandler), func(string) {})
+	defer func() {
+		if err := errors.Join(s.close(), disk.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	d := &Daemon{cfg: Config{Journal: disk}}
+	stop := sched.Action{Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt}
+	fillDisk(t, path, func() {
+		if err := s.adopt(1, adoption{Backend: "fake"}, int(openNull(t).Fd())); err != nil {
+			t.Errorf("adopt a queue while the disk is full: got %v", err)
+		}
+		for range 10 {
+			if err := s.Begin(stop); err == nil {
+				t.Error("a change that the journal does not list was permitted")
+			}
+		}
+		if c := d.journalCheck(); c.OK {
+			t.Errorf("while the disk is full: got check %+v, want a failure", c)
+		}
+	})
+	eventually(t, "the queue may be changed", func() bool { return s.Begin(stop) == nil })
+	if c := d.journalCheck(); !c.OK {
+		t.Errorf("when there is room: got check %+v, want it OK", c)
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+		t.Errorf("got %d errors in the log, want 1:\n%s", n, log.String())
+	}
+	if all, _, err := disk.Left(); len(all) != 1 || all[0].Queue.Backend != "fake" || all[0].Change.Level != sched.LevelInterrupt || err != nil {
+		t.Errorf("got %+v, %v in the journal, want the queue and its change", all, err)
+	}
+	_ = s.End(stop, sched.Gone)
+}
+
+// fillDisk calls f while no file of this process may become larger than the one at path.
+func fillDisk(t *testing.T, path string, f func()) {
+	t.Helper()
+	size, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old syscall.Rlimit
+	_ = syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old)
+	limited := old
+	limited.Cur = uint64(size.Size())
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limited); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old) }()
+	f()
 }

@@ -41,6 +41,7 @@ type Store struct {
 	// compactAt is the size at which compaction is tried again after it failed; zero: it has not.
 	compactAt int64
 	damaged   error
+	failing   error // why the last write failed; nil: it did not
 }
 
 // MaxOrders is how many bytes of orders a Store keeps. What is left of its room is for queues and
@@ -106,9 +107,7 @@ func OpenLocked(path string, log *slog.Logger) (*Store, error) {
 	if err != nil && s.file == nil {
 		return nil, fmt.Errorf("open the journal %s: %w", path, err)
 	}
-	if err != nil {
-		log.Error("journal cannot be written; what it lists is undone, and nothing is changed until there is room", "path", path, "error", err)
-	}
+	s.noteWrite(err)
 	return s, nil
 }
 
@@ -197,6 +196,16 @@ func (s *Store) Damaged() error {
 	return s.damaged
 }
 
+// Failing returns why the last write failed, or nil if it did not.
+func (s *Store) Failing() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failing
+}
+
 // LockFile returns the file whose lock is held, to give it to another process: the journal is
 // locked until every process has closed it.
 func (s *Store) LockFile() *os.File { return s.lock }
@@ -282,6 +291,23 @@ func (s *Store) append(r record) error {
 	if err != nil {
 		return err
 	}
+	err = s.write(text)
+	s.noteWrite(err)
+	if err != nil {
+		return err
+	}
+	s.apply(r)
+	if s.size > max(compactSize, s.compactAt) && s.size > compactMore*s.live {
+		if err := s.rewrite(); err != nil {
+			s.compactAt = 2 * s.size // not with every record
+			s.log.Warn("journal could not be compacted; it grows", "error", err, "bytes", s.size)
+		}
+	}
+	return nil
+}
+
+// write appends an encoded record to the file. s.mu is held.
+func (s *Store) write(text []byte) (err error) {
 	if s.torn {
 		err = s.rewriteTorn()
 	} else if s.size+int64(len(text)) > maxFile {
@@ -295,14 +321,19 @@ func (s *Store) append(r record) error {
 		return err
 	}
 	s.size += int64(len(text))
-	s.apply(r)
-	if s.size > max(compactSize, s.compactAt) && s.size > compactMore*s.live {
-		if err := s.rewrite(); err != nil {
-			s.compactAt = 2 * s.size // not with every record
-			s.log.Warn("journal could not be compacted; it grows", "error", err, "bytes", s.size)
-		}
-	}
 	return nil
+}
+
+// noteWrite notes whether a write failed, and logs that only if it did not before: every change of
+// a queue is a write. s.mu is held, or s is not in use yet.
+func (s *Store) noteWrite(err error) {
+	switch {
+	case err != nil && s.failing == nil:
+		s.log.Error("journal cannot be written; changes that it does not list are not made until it can", "path", s.path, "error", err)
+	case err == nil && s.failing != nil:
+		s.log.Info("journal can be written again", "path", s.path)
+	}
+	s.failing = err
 }
 
 // apply takes a record in. s.mu is held.
