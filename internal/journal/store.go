@@ -164,7 +164,11 @@ func (s *Store) load() error {
 	s.file, s.torn = f, true
 	if damage != nil {
 		s.damaged = fmt.Errorf("journal %s is damaged: %w. It is kept as %s", s.path, damage, aside)
-		maps.DeleteFunc(s.values, func(key string, _ json.RawMessage) bool { return isOrder(key) })
+		for key := range s.values {
+			if isOrder(key) {
+				s.apply(record{Key: key})
+			}
+		}
 		s.log.Error("journal is damaged; its changes are undone as far as they can be read", "path", s.path, "error", damage, "kept_as", aside, "values_kept", len(s.values))
 		_ = os.Remove(aside)
 		if err := os.Link(s.path, aside); err != nil { // no reason to leave the changes in force

@@ -246,6 +246,37 @@ func TestFullDiskDoesNotHideChanges(t *testing.T) {
 	}
 }
 
+// TestDamageLeavesRoomForOrders: the orders of a damaged journal are dropped, so that as many fit again.
+func TestDamageLeavesRoomForOrders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	s := open(t, path)
+	large := strings.Repeat("x", journal.MaxOrders/8)
+	for i := range 7 {
+		if err := s.Put(fmt.Sprint("order", i), large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = s.Close()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Write(make([]byte, 100)) // no frame begins with zeros
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	defer s.Close()
+	if s.Damaged() == nil || len(values(s)) != 0 {
+		t.Fatalf("got damage %v and %d values, want damage and none", s.Damaged(), len(values(s)))
+	}
+	for i := range 7 {
+		if err := s.Put(fmt.Sprint("later", i), large); err != nil {
+			t.Fatalf("order %d: %v", i, err)
+		}
+	}
+}
+
 // TestUndoFromTheDiskAfterACrashAtAnyByte makes random changes of a device, each after its
 // record was written. The file is then cut at every byte, and one bit of every byte is
 // flipped. Undoing what the file lists leaves every queue as found, unless the damage is
