@@ -32,6 +32,9 @@ func newDaemon() *cobra.Command {
 user. SIGHUP makes it read its configuration again; SIGINT or SIGTERM ends it, with every
 change undone.
 
+Of several daemons with sockets of their own, one controls NVIDIA's GPUs; the next does when
+that one ends.
+
 What set, pause, run and policy ordered is kept in a journal beside the socket: the next
 daemon goes on with it. With --takeover a new daemon prepares itself, ends the running
 one and takes its place; in between, usually for half a second, programs run as they would

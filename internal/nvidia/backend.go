@@ -8,6 +8,7 @@ package nvidia
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -62,6 +63,7 @@ type Backend struct {
 	mu       sync.Mutex
 	watch    *discover.Watcher // nil: no driver was seen yet
 	watchErr error             // why discovery cannot run
+	claimed  *os.File          // see claim
 	arrivals map[groupName]*arrival
 	settled  map[groupName]settled // groups that were settling since settledSince
 	queues   []*queue              // in the order in which they were accepted
@@ -165,7 +167,10 @@ func (b *Backend) Name() string { return "nvidia" }
 func (b *Backend) Start(ctx context.Context, h hal.Host) error {
 	b.host = h
 	if _, err := os.Stat(b.cfg.Control); err == nil {
-		if err := b.discover(ctx); err != nil {
+		switch err := b.discover(ctx); {
+		case errors.Is(err, errClaimed):
+			b.log.Warn("NVIDIA GPUs are not controlled until the other daemon ends", "error", err)
+		case err != nil:
 			return err
 		}
 	}
@@ -173,17 +178,28 @@ func (b *Backend) Start(ctx context.Context, h hal.Host) error {
 	return nil
 }
 
-// discover starts discovery.
+// discover starts discovery, unless another daemon controls the GPUs.
 func (b *Backend) discover(ctx context.Context) error {
+	claimed, err := claim(b.cfg.Control)
+	if errors.Is(err, errClaimed) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.watchErr = err
+		return err
+	}
 	if s := b.driver.state(); !s.mayChange() {
 		b.log.Warn("NVIDIA driver is unknown and its self-test failed: nothing is changed", "version", s.Version, "error", s.selfTest)
 	}
 	c := b.cfg.discover()
 	c.Ignore, c.Slice = b.host.IsGuardian, b.sliceOf
 	w, err := discover.Watch(ctx, c)
+	if err != nil {
+		_ = claimed.Close() // nil: an error
+		claimed = nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watch, b.watchErr = w, err
+	b.watch, b.watchErr, b.claimed = w, err, claimed
 	return err
 }
 
@@ -241,7 +257,8 @@ func (b *Backend) run(ctx context.Context) {
 // set it.
 var driverInterval = 2 * time.Second
 
-// waitForDriver returns true when discovery has started.
+// waitForDriver returns true when discovery has started: there is a driver, and no other daemon
+// controls the GPUs.
 func (b *Backend) waitForDriver(ctx context.Context) bool {
 	for b.watch == nil {
 		select {
@@ -252,7 +269,7 @@ func (b *Backend) waitForDriver(ctx context.Context) bool {
 		if _, err := os.Stat(b.cfg.Control); err != nil {
 			continue
 		}
-		if err := b.discover(ctx); err != nil {
+		if err := b.discover(ctx); err != nil && !errors.Is(err, errClaimed) {
 			b.log.Error("NVIDIA processes cannot be discovered", "error", err)
 			return false
 		}
@@ -268,6 +285,7 @@ func (b *Backend) Close() error {
 	for _, g := range b.gpus {
 		g.close()
 	}
+	_ = b.claimed.Close() // nil: an error
 	return nil
 }
 
@@ -394,7 +412,13 @@ func (b *Backend) Checks() []hal.Check {
 	b.mu.Unlock()
 	driver, _ := b.driver.check()
 	checks := []hal.Check{driver}
-	if watchErr != nil {
+	switch {
+	case errors.Is(watchErr, errClaimed):
+		checks = append(checks, hal.Check{
+			Name: "NVIDIA GPUs", Detail: watchErr.Error() + "; this one does not",
+			Fix: "use the other daemon, or end it: this one takes its place at once",
+		})
+	case watchErr != nil:
 		checks = append(checks, hal.Check{Name: "discovery", Detail: watchErr.Error()})
 	}
 	if watch != nil {

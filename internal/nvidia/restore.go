@@ -42,6 +42,11 @@ func (b *Backend) RestoreAll(ctx context.Context) (hal.Restored, error) {
 	var r hal.Restored
 	ctx, stop := context.WithCancel(ctx) // ends discovery when we return early
 	defer stop()
+	claimed, err := claim(b.cfg.Control)
+	if errors.Is(err, errClaimed) {
+		return r, fmt.Errorf("%w, so nothing was changed; let it put everything back with 'giveway restore', or end it", err)
+	}
+	defer claimed.Close() // nil: an error
 	c := b.cfg.discover()
 	c.NoBPF, c.Once = true, true
 	w, err := discover.Watch(ctx, c)
