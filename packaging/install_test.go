@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -168,6 +169,29 @@ func TestServiceIsConfined(t *testing.T) {
 		t.Errorf("%v, want an exposure of at most 2.9: %s", err, lines[len(lines)-1])
 	}
 	t.Log(lines[len(lines)-1])
+}
+
+// TestServiceIsAlwaysRestarted: a daemon that ends at once, however often, is started again. systemd
+// gives up when there were more starts in an interval than its burst.
+func TestServiceIsAlwaysRestarted(t *testing.T) {
+	unit, err := os.ReadFile("giveway.service.in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	setting := func(name, byDefault string) float64 {
+		if m := regexp.MustCompile(`(?m)^` + name + `=(.+)$`).FindSubmatch(unit); m != nil {
+			byDefault = string(m[1])
+		}
+		n, err := strconv.ParseFloat(byDefault, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	interval, burst, pause := setting("StartLimitIntervalSec", "10"), setting("StartLimitBurst", "5"), setting("RestartSec", "0.1")
+	if !strings.Contains(string(unit), "\nRestart=always\n") || interval >= burst*pause {
+		t.Errorf("a daemon that ends at once is started %v times in %v s, %v s apart, and then no more", burst, interval, pause)
+	}
 }
 
 // TestCapabilitiesAreExplained: docs/SECURITY.md says of every capability that the service
