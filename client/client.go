@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -55,6 +56,15 @@ func StartCommand() string {
 
 // ErrNoDaemon is wrapped by errors that mean that no daemon listens.
 var ErrNoDaemon = errors.New("no daemon is running")
+
+// ErrNoAnswer is wrapped by errors that mean that a daemon listens and has not answered in time.
+var ErrNoAnswer = errors.New("the daemon does not answer")
+
+// noAnswer returns the error of a call that began at a moment and was not answered.
+func (c *Client) noAnswer(began time.Time) error {
+	return fmt.Errorf("%w: nothing came from %s for %v. It hangs or was stopped: see its log, or end it ('systemctl restart giveway', or SIGKILL); its guardian then undoes what it has changed",
+		ErrNoAnswer, strings.Join(c.sockets, " or "), time.Since(began).Round(time.Second/10))
+}
 
 // Error is a refusal by the daemon.
 type Error struct {
@@ -163,6 +173,7 @@ func (r *Run) Close() {
 
 // Run begins a run. ctx limits how long that may take; it does not end the run.
 func (c *Client) Run(ctx context.Context, r api.Run) (*Run, error) {
+	began := time.Now()
 	held, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	var started api.RunStarted
@@ -170,8 +181,10 @@ func (c *Client) Run(ctx context.Context, r api.Run) (*Run, error) {
 	if err == nil {
 		err = decode(resp, &started)
 	}
-	if !stop() {
-		err = ctx.Err() // too late
+	if !stop() { // too late
+		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			err = c.noAnswer(began)
+		}
 	}
 	if err != nil {
 		cancel()
@@ -223,7 +236,11 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	resp, err := c.http.Do(req)
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return nil, c.noAnswer(began)
+	}
 	if err != nil {
 		return nil, withoutURL(err)
 	}

@@ -69,6 +69,34 @@ func TestUnusableSockets(t *testing.T) {
 	}
 }
 
+// TestNoAnswer: the daemon hangs. Each call ends with an error that says so, and what to do.
+func TestNoAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path) // accepts nothing; the kernel completes connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := client.New(path)
+	for name, call := range map[string]func(context.Context) error{
+		"status": func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+		"run":    func(ctx context.Context) error { _, err := c.Run(ctx, api.Run{}); return err },
+		"delays": func(ctx context.Context) error { _, err := c.Delays(ctx); return err },
+	} {
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		err := call(ctx)
+		stop()
+		if !errors.Is(err, client.ErrNoAnswer) || !strings.Contains(err.Error(), "nothing came from "+path) || !strings.Contains(err.Error(), "or end it") {
+			t.Errorf("%s: got %v, want that the daemon does not answer", name, err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := c.Status(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that its caller cancels: got %v, want %v", err, context.Canceled)
+	}
+}
+
 // TestRefusalBeforeTheEndOfAConnection: the daemon closes the connection of a client that makes too many
 // requests. The caller gets the reason, and the next call makes another connection.
 func TestRefusalBeforeTheEndOfAConnection(t *testing.T) {

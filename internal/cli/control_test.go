@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -651,6 +652,26 @@ func TestProcessText(t *testing.T) {
 	}
 }
 
+// TestDoctorBesideAHangingDaemon: the daemon does not answer. doctor says so, and checks what it can
+// without it.
+func TestDoctorBesideAHangingDaemon(t *testing.T) {
+	doctorTime = 100 * time.Millisecond
+	defer func() { doctorTime = 10 * time.Second }()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path) // accepts nothing; the kernel completes connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("GIVEWAY_SOCKET", path)
+	LocalChecks = func() []api.Check { return []api.Check{{Name: "local", OK: true}} }
+	defer func() { LocalChecks = nil }()
+	out, errs, code := call("doctor")
+	if code != exitFailure || !strings.Contains(out, "the daemon does not answer: nothing came from "+path) || !strings.Contains(out, "ok  local") || !strings.Contains(errs, "1 of 2 checks failed") {
+		t.Errorf("got exit %d\n%s%s", code, out, errs)
+	}
+}
+
 // TestDoctorReportsRefusedConfig: without a daemon, doctor reads the configuration.
 func TestDoctorReportsRefusedConfig(t *testing.T) {
 	dir := t.TempDir()
@@ -660,7 +681,7 @@ func TestDoctorReportsRefusedConfig(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("polcy: rr\neyes: true\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	st := localStatus(true)
+	st := localStatus(api.Check{}, true)
 	i := slices.IndexFunc(st.Checks, func(c api.Check) bool { return c.Name == "configuration" })
 	if i < 0 || st.Checks[i].OK || !strings.Contains(st.Checks[i].Detail, "polcy") || strings.Contains(st.Checks[i].Detail, "\n") {
 		t.Fatalf("a refused file: got %+v", st.Checks)
@@ -668,7 +689,7 @@ func TestDoctorReportsRefusedConfig(t *testing.T) {
 	if err := os.WriteFile(file, []byte("policy: rr\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if st = localStatus(true); !st.Checks[i].OK {
+	if st = localStatus(api.Check{}, true); !st.Checks[i].OK {
 		t.Errorf("a file that is right: got %+v", st.Checks[i])
 	}
 }

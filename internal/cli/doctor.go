@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
@@ -15,6 +17,9 @@ import (
 	"github.com/giveway/giveway/internal/progress"
 	"github.com/spf13/cobra"
 )
+
+// doctorTime is how long doctor waits for the daemon. Tests set it.
+var doctorTime = 10 * time.Second
 
 func newDoctor() *cobra.Command {
 	var hqds bool
@@ -37,11 +42,22 @@ something is wrong.`,
 			}
 			line := progress.Start(cmd.ErrOrStderr(), "asking the daemon")
 			defer line.Stop()
-			st, err := client.New("").Status(cmd.Context())
-			if errors.Is(err, client.ErrNoDaemon) {
+			ctx, stop := context.WithTimeout(cmd.Context(), doctorTime)
+			defer stop()
+			st, err := client.New("").Status(ctx)
+			user := os.Geteuid() != 0
+			switch {
+			case errors.Is(err, client.ErrNoDaemon):
+				fix := client.StartCommand()
+				if os.Getenv("GIVEWAY_SOCKET") == "" { // systemd's daemon listens at the usual socket
+					fix += ", or: systemctl start giveway"
+				}
 				line.Set("checking this machine without a daemon", nil)
-				st = localStatus(os.Geteuid() != 0)
-			} else if err != nil {
+				st = localStatus(api.Check{Name: "daemon", Detail: "none is running at " + strings.Join(client.Sockets(), " or "), Fix: fix}, user)
+			case errors.Is(err, client.ErrNoAnswer):
+				line.Set("checking this machine without the daemon", nil)
+				st = localStatus(api.Check{Name: "daemon", Detail: err.Error()}, user)
+			case err != nil:
 				return err
 			}
 			line.Stop()
@@ -53,13 +69,9 @@ something is wrong.`,
 	return cmd
 }
 
-// localStatus returns what can be checked without a daemon.
-func localStatus(user bool) api.Status {
-	fix := client.StartCommand()
-	if os.Getenv("GIVEWAY_SOCKET") == "" { // systemd's daemon listens at the usual socket
-		fix += ", or: systemctl start giveway"
-	}
-	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{{Name: "daemon", Detail: "none is running at " + strings.Join(client.Sockets(), " or "), Fix: fix}}}
+// localStatus returns what can be checked without a daemon, after a check that says why there is none.
+func localStatus(noDaemon api.Check, user bool) api.Status {
+	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{noDaemon}}
 	if file := defaultConfig(user); file != "" {
 		_, err := config.Load(file)
 		st.Checks = append(st.Checks, daemon.ConfigCheck(file, err))
