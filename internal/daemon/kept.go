@@ -29,21 +29,31 @@ const (
 
 // keptProcess is what orders gave to a process.
 type keptProcess struct {
-	ID       proc.ID     `json:"id"`
-	Set      attr.Values `json:"set,omitzero"`
-	ByRoot   attr.Values `json:"by_root,omitzero"` // set by a caller without limits
-	Owned    bool        `json:"owned,omitempty"`
-	Run      keptTree    `json:"run,omitzero"` // it may have ended, and its root exited
-	Restored bool        `json:"restored,omitempty"`
+	ID       proc.ID    `json:"id"`
+	Set      keptValues `json:"set,omitzero"`
+	ByRoot   keptValues `json:"by_root,omitzero"` // set by a caller without limits
+	Owned    bool       `json:"owned,omitempty"`
+	Run      keptTree   `json:"run,omitzero"` // it may have ended, and its root exited
+	Restored bool       `json:"restored,omitempty"`
 }
 
 // keptTree is a tree or a run.
 type keptTree struct {
 	Root   proc.ID       `json:"root"`
 	By     server.Caller `json:"by"`
-	Values attr.Values   `json:"values,omitzero"`
-	ByRoot attr.Values   `json:"by_root,omitzero"` // given by a caller without limits
+	Values keptValues    `json:"values,omitzero"`
+	ByRoot keptValues    `json:"by_root,omitzero"` // given by a caller without limits
 	Run    uint64        `json:"run,omitempty"`
+}
+
+// keptValues are attributes as the journal has them.
+type keptValues struct{ attr.Values }
+
+// UnmarshalJSON leaves out attributes that this version does not have: a daemon of another version
+// may have written them, and the others must not be lost.
+func (v *keptValues) UnmarshalJSON(data []byte) error {
+	_, err := v.ReadJSON(data)
+	return err
 }
 
 // keptPolicy is a policy that was chosen by an order. Configured is the policy that the
@@ -59,14 +69,14 @@ func runKey(n uint64) string { return fmt.Sprint(keptRuns, n) }
 
 func (t *treeAttrs) kept() keptTree {
 	k := keptTree{Root: t.root(), By: t.by, Run: t.run}
-	k.Values, k.ByRoot = t.values.Split()
+	k.Values.Values, k.ByRoot.Values = t.values.Split()
 	return k
 }
 
 // kept returns what orders gave to a process; ok is false if that is nothing. d.mu is held.
 func (p *process) kept() (k keptProcess, ok bool) {
 	k = keptProcess{ID: p.info.ID(), Owned: p.hasOrders, Restored: p.restored}
-	k.Set, k.ByRoot = p.layers[attr.FromSet].Split()
+	k.Set.Values, k.ByRoot.Values = p.layers[attr.FromSet].Split()
 	if p.run != nil {
 		k.Run = p.run.kept()
 	}

@@ -50,19 +50,19 @@ func (d *Daemon) takeOver() {
 	runs := make(map[uint64]*treeAttrs) // by number; trees, which have none, are at zero
 	for _, key := range append(d.cfg.Journal.Keys(keptRuns), d.cfg.Journal.Keys(keptTrees)...) {
 		var k keptTree
-		if d.cfg.Journal.Get(key, &k) && !d.hasExited(k.Root) {
+		if d.readKept(key, &k) && !d.hasExited(k.Root) {
 			runs[k.Run] = d.takeOverTree(k)
 		}
 	}
 	for _, key := range d.cfg.Journal.Keys(keptProcesses) {
 		var k keptProcess
-		if d.cfg.Journal.Get(key, &k) {
+		if d.readKept(key, &k) {
 			d.takeOverProcess(k, runs)
 		}
 	}
 	for _, key := range d.cfg.Journal.Keys(keptPolicies) {
 		var k keptPolicy
-		if d.cfg.Journal.Get(key, &k) {
+		if d.readKept(key, &k) {
 			d.takeOverPolicy(strings.TrimPrefix(key, keptPolicies), k)
 		}
 	}
@@ -70,6 +70,15 @@ func (d *Daemon) takeOver() {
 		d.endRestore() // the policy was native by the file as well, and the file has another one now
 	}
 	d.journalOrder = d.keepOrder
+}
+
+// readKept decodes the value of a key that the journal has. A value that does not fit is logged.
+func (d *Daemon) readKept(key string, value any) bool {
+	ok := d.cfg.Journal.Get(key, value)
+	if !ok {
+		d.cfg.Log.Warn("order in the journal cannot be read, perhaps because another version wrote it: give it again", "key", key)
+	}
+	return ok
 }
 
 // takeOverTree puts a tree or a run in force. A run lasts until its root exits, or begins it

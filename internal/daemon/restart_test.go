@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -8,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,6 +249,38 @@ func TestOrdersSurviveARestart(t *testing.T) {
 	b.mustOffer(t, paused)
 	if p := d.Processes()[0]; p.Class() != "standard" || p.Attrs.Bool(attr.Paused) || d.Policy().Name != "native" {
 		t.Errorf("after restore and a restart: got %s, paused %v, policy %s; want standard, false, native", p.Class(), p.Attrs.Bool(attr.Paused), d.Policy().Name)
+	}
+}
+
+// TestOrdersOfAnotherVersion: the journal is of a daemon of another version, which had an attribute
+// that this one does not know. The others apply. What cannot be read at all is logged.
+func TestOrdersOfAnotherVersion(t *testing.T) {
+	b := newFakeBackend(journalDir(t))
+	paused, _ := sleeper(t)
+	text, _ := json.Marshal(paused.ID())
+	id := string(text)
+	disk := openJournal(b.dir)
+	for key, value := range map[string]string{
+		idKey(keptProcesses, paused.ID()): `{"id":` + id + `,"set":{"paused":true,"later":1},"owned":true}`,
+		runKey(7):                         `{"root":` + id + `,"run":7,"values":{"later":null,"class":"batch"}}`,
+		runKey(8):                         `{"root":` + id + `,"run":8,"values":{"class":"later"}}`,
+	} {
+		if err := disk.Put(key, json.RawMessage(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log bytes.Buffer
+	d := newTestDaemon(b)
+	d.cfg.Journal, d.cfg.Log = disk, slog.New(slog.NewTextHandler(&log, nil))
+	stop := runDaemon(t, d)
+	b.mustOffer(t, paused)
+	eventually(t, "it is paused again", func() bool { return b.hardware(paused.PID).stopped })
+	if got := classOf(d, paused.PID); got != "batch" {
+		t.Errorf("got class %s, want batch", got)
+	}
+	stop()
+	if n := strings.Count(log.String(), "cannot be read"); n != 1 || !strings.Contains(log.String(), runKey(8)) {
+		t.Errorf("got %d orders in the log that cannot be read, want %s:\n%s", n, runKey(8), log.String())
 	}
 }
 
