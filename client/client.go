@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -263,6 +264,11 @@ func withoutURL(err error) error {
 	}
 	if errors.Is(err, ErrNoDaemon) {
 		return err
+	}
+	for _, ended := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, ended) { // which names a path of the daemon's, of no use to a user
+			return fmt.Errorf("the daemon closed the connection without an answer (%w): it was restarted, or this user has too many connections or requests. Try again; an order may have been carried out: see 'giveway log'", ended)
+		}
 	}
 	return fmt.Errorf("call the daemon: %w", err)
 }

@@ -97,6 +97,31 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
+// TestConnectionEndsWithoutAnAnswer: the front end that had the connection was killed, or the daemon was.
+func TestConnectionEndsWithoutAnAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	reads := []int{1, 10_000} // what is not read makes the kernel report a reset
+	go func() {
+		for _, n := range reads {
+			if c, err := l.Accept(); err == nil {
+				_, _ = c.Read(make([]byte, n))
+				c.Close()
+			}
+		}
+	}()
+	for _, n := range reads {
+		_, err := client.New(path).SetPolicy(t.Context(), api.Policy{Name: "rr"})
+		if err == nil || !strings.Contains(err.Error(), "closed the connection without an answer") || !strings.Contains(err.Error(), "Try again") || strings.Contains(err.Error(), path) {
+			t.Errorf("after %d bytes: got %v, want what to do", n, err)
+		}
+	}
+}
+
 // TestRefusalBeforeTheEndOfAConnection: the daemon closes the connection of a client that makes too many
 // requests. The caller gets the reason, and the next call makes another connection.
 func TestRefusalBeforeTheEndOfAConnection(t *testing.T) {
@@ -165,8 +190,8 @@ func TestInvalidAnswersAreErrors(t *testing.T) {
 	if _, err := c.Policy(t.Context()); err == nil {
 		t.Error("policy: got no error for an answer that is not JSON")
 	}
-	if _, err := c.Processes(t.Context()); err == nil || err.Error() != "call the daemon: EOF" {
-		t.Errorf("processes: got error %v, want call the daemon: EOF", err)
+	if _, err := c.Processes(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "the daemon closed the connection without an answer (EOF)") {
+		t.Errorf("processes: got error %v, want that the connection was closed", err)
 	}
 	err = c.FollowRecord(t.Context(), api.RecordQuery{}, func(api.Record) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "the daemon has ended, or has closed the connection") {
