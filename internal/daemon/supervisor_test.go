@@ -458,20 +458,13 @@ func TestQueueFoundWhileTheDiskIsFull(t *testing.T) {
 	_ = s.End(stop, sched.Gone)
 }
 
-// fillDisk calls f while no file of this process may become larger than the one at path.
+// fillDisk calls f while the journal at path, which is open, cannot be written.
 func fillDisk(t *testing.T, path string, f func()) {
 	t.Helper()
-	size, err := os.Stat(path)
-	if err != nil {
+	inTheWay := path + ".new" // as the file that replaces a removed one is called
+	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	var old syscall.Rlimit
-	_ = syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old)
-	limited := old
-	limited.Cur = uint64(size.Size())
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limited); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old) }()
+	defer os.RemoveAll(inTheWay)
 	f()
 }

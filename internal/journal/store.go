@@ -40,6 +40,7 @@ type Store struct {
 	rewriteErr error
 	// compactAt is the size at which compaction is tried again after it failed; zero: it has not.
 	compactAt int64
+	closed    bool
 	damaged   error
 	failing   error // why the last write failed; nil: it did not
 }
@@ -273,6 +274,7 @@ func (s *Store) Close() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	err := s.file.Close()
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())
@@ -286,6 +288,8 @@ func (s *Store) append(r record) error {
 	defer s.mu.Unlock()
 	old, exists := s.values[r.Key]
 	switch {
+	case s.closed: // another process may have the lock, and the file
+		return os.ErrClosed
 	case r.Value == nil && !exists, r.Value != nil && exists && string(old) == string(r.Value):
 		return nil
 	case r.Value != nil && s.live+r.length() > r.maxLive():
@@ -312,7 +316,7 @@ func (s *Store) append(r record) error {
 
 // write appends an encoded record to the file. s.mu is held.
 func (s *Store) write(text []byte) (err error) {
-	if s.torn {
+	if s.torn = s.torn || s.isRemoved(); s.torn {
 		err = s.rewriteTorn()
 	} else if s.size+int64(len(text)) > maxFile {
 		err = s.rewrite()
@@ -326,6 +330,13 @@ func (s *Store) write(text []byte) (err error) {
 	}
 	s.size += int64(len(text))
 	return nil
+}
+
+// isRemoved reports whether there is no file at the path. What is written to the open file then, no
+// later process finds. Another file there may be of another daemon, and is left alone.
+func (s *Store) isRemoved() bool {
+	_, err := os.Lstat(s.path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // noteWrite notes whether a write failed, and logs that only if it did not before: every change of

@@ -246,6 +246,41 @@ func TestFullDiskDoesNotHideChanges(t *testing.T) {
 	}
 }
 
+// TestRemovedFileIsWrittenAgain: the file, or the folder that it is in, was removed or moved while the
+// journal is open. The next write makes a file with all values.
+func TestRemovedFileIsWrittenAgain(t *testing.T) {
+	for name, remove := range map[string]func(path string) error{
+		"file removed":   os.Remove,
+		"folder removed": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"folder moved":   func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".old") },
+	} {
+		path := filepath.Join(t.TempDir(), "giveway", "journal")
+		if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, path)
+		if err := errors.Join(s.Put("a", 1), remove(path), s.Put("b", 2), s.Put("c", 3)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		copied := filepath.Join(t.TempDir(), "copy") // the journal itself is locked
+		text, err := os.ReadFile(path)
+		if err = errors.Join(err, os.WriteFile(copied, text, 0o600), s.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		s = open(t, copied)
+		if got := fmt.Sprint(values(s)); got != "map[a:1 b:2 c:3]" {
+			t.Errorf("%s: got %s", name, got)
+		}
+		_ = errors.Join(s.Close(), os.Remove(copied))
+		if err := s.Put("d", 4); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: after Close: got %v, want %v", name, err, os.ErrClosed)
+		}
+		if _, err := os.Stat(copied); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a closed journal wrote the file again", name)
+		}
+	}
+}
+
 // TestDamageLeavesRoomForOrders: the orders of a damaged journal are dropped, so that as many fit again.
 func TestDamageLeavesRoomForOrders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
