@@ -606,6 +606,52 @@ func TestClearLeadFitsSlowCalls(t *testing.T) {
 	}
 }
 
+// TestOneSlowClearingChangesLittle checks that clearings that were held up, for example because the
+// daemon had no CPU, do not keep the device from being cleared for the requests that follow, and that
+// calls that always take longer do, until that is long ago.
+func TestOneSlowClearingChangesLittle(t *testing.T) {
+	p, v, states := clearNode()
+	clear := func(took time.Duration) time.Duration {
+		for i, wanted := range []bool{false, true, true} {
+			v.Queues[0].Slice, v.Queues[1].State, v.Queues[2].State = 0, sched.Running, sched.Running
+			if i == 2 {
+				v.Now = v.Now.Add(took)
+				v.Queues[0].Slice, v.Queues[1].State, v.Queues[2].State = sched.MinSlice, sched.Stopped, sched.Stopped
+			}
+			p.measureClear(v, states, &summary{onlineSummary: onlineSummary{wantClear: wanted}})
+		}
+		return p.clearLead(v, states, 0)
+	}
+	if first := clear(time.Second); first > 4*3*h200Device.StopTime {
+		t.Errorf("the first clearing took a second: a lead of %v", first)
+	}
+	for range 50 {
+		clear(1800 * time.Microsecond)
+	}
+	usual := clear(1800 * time.Microsecond)
+	for range 20 {
+		if got := clear(20 * time.Millisecond); got > usual*5/4 {
+			t.Fatalf("a clearing took 20 ms: a lead of %v, before %v", got, usual)
+		}
+		for range 20 {
+			clear(1800 * time.Microsecond)
+		}
+	}
+	if got := clear(1800 * time.Microsecond); got > usual*5/4 {
+		t.Errorf("one in twenty clearings took 20 ms: a lead of %v, before %v", got, usual)
+	}
+	for range 40 {
+		clear(20 * time.Millisecond)
+	}
+	if got := p.clearLead(v, states, 0); got < 18*time.Millisecond {
+		t.Errorf("clearings take 20 ms: a lead of %v", got)
+	}
+	v.Now = v.Now.Add(31 * time.Second)
+	if got := p.clearLead(v, states, 0); got > 2*usual {
+		t.Errorf("31 s after the last clearing: a lead of %v, want it learnt anew", got)
+	}
+}
+
 // TestOverlapsSpareRegularRequests checks that a request that is expected meets one batch
 // queue, also while heavy queues run beside each other to find out whether they still are.
 func TestOverlapsSpareRegularRequests(t *testing.T) {
