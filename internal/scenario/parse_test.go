@@ -113,7 +113,7 @@ func TestEveryField(t *testing.T) {
 		Seed: 7, Warmup: 100 * ms, Length: 2 * time.Second, Drain: time.Second, AllowLivelock: true,
 		WakeDelay: sim.Between(20*us, 60*us),
 		Sched:     sched.Config{Floor: 0.05, FloorTurn: 20 * ms, StallLimit: 3 * time.Second},
-		Faults:    sim.Faults{Fail: 0.01, FailApplied: 0.02, Permanent: 0.5, Late: 0.03, LateBy: 5 * ms, LostWake: 0.04, Crash: 10 * time.Second, Kill: time.Minute, Trace: 30 * time.Second},
+		Faults:    sim.Faults{Fail: 0.01, FailApplied: 0.02, Permanent: 0.5, Late: 0.03, LateBy: 5 * ms, LostWake: 0.04, Stall: 5 * time.Second, StallFor: sim.Between(ms, 20*ms), Crash: 10 * time.Second, Kill: time.Minute, Trace: 30 * time.Second},
 		Devices:   []sim.DeviceConfig{{ID: "gpu0", Model: h200}, {ID: "npu", Model: npu}},
 		Clients: []sim.ClientConfig{
 			{

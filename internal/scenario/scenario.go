@@ -136,11 +136,16 @@ func readFaults(f *form, v *sim.Faults) {
 	f.Ratio("late", &v.Late, 0, 1)
 	f.Duration("late_by", &v.LateBy, 0, time.Minute)
 	f.Ratio("lost_wake", &v.LostWake, 0, 1)
+	f.Duration("stall", &v.Stall, time.Millisecond, maxLength)
+	readTime(f, "stall_for", &v.StallFor, 0, time.Minute)
 	f.Duration("crash", &v.Crash, time.Millisecond, maxLength)
 	f.Duration("kill", &v.Kill, time.Millisecond, maxLength)
 	f.Duration("trace", &v.Trace, time.Millisecond, maxLength)
 	if v.Late > 0 && v.LateBy == 0 {
 		f.Need("late_by", "5ms")
+	}
+	if v.Stall > 0 && v.StallFor == (sim.Dist{}) {
+		f.Need("stall_for", "{uniform: [1ms, 20ms]}")
 	}
 	renamed(f, "doubt", "fail_applied", "never", "permanent", "lost", "lost_wake")
 	f.Done("faults")

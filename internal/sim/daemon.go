@@ -21,6 +21,8 @@ type daemon struct {
 	wake       timer
 	wakeRand   *rand.Rand
 
+	stalledUntil sched.Time // it makes no step before this: see Faults.Stall
+
 	up         bool
 	crashed    bool // and not restarted yet
 	generation int  // counts starts; outcomes of calls of an earlier generation are dropped
@@ -59,7 +61,7 @@ func (d *daemon) start() {
 			}
 		}
 	}
-	d.w.timeline.set(&d.wake, d.w.now)
+	d.wakeBy(d.w.now)
 }
 
 // post adds an event to the inbox if the daemon is up.
@@ -117,6 +119,7 @@ func (d *daemon) notify() {
 }
 
 func (d *daemon) wakeBy(at sched.Time) {
+	at = max(at, d.stalledUntil)
 	if !d.wake.isSet() || at < d.wake.at {
 		d.w.timeline.set(&d.wake, at)
 	}

@@ -19,6 +19,8 @@ type Faults struct {
 	Late        float64     // probability that a control call takes up to LateBy longer
 	LateBy      time.Duration
 	LostWake    float64       // probability that a wake-up of the daemon is lost
+	Stall       time.Duration // mean time between stalls of the daemon's loop; zero: none
+	StallFor    Dist          // how long a stall takes
 	Crash       time.Duration // mean time between crashes of the daemon; zero: none
 	Kill        time.Duration // mean time between kills of clients; zero: none
 	Trace       time.Duration // mean time until the context-switch trace of a device fails; zero: it does not
@@ -68,6 +70,23 @@ func (w *World) lateness() time.Duration {
 
 // scheduleCrash makes the daemon crash once, after a random time.
 func (w *World) scheduleCrash() { w.afterFault(w.cfg.Faults.Crash, w.daemon.crash) }
+
+// scheduleStalls makes the daemon's loop stand still for a while, again and again, as on a host
+// whose CPUs have other work. Calls that are under way go on.
+func (w *World) scheduleStalls() {
+	w.afterFault(w.cfg.Faults.Stall, func() {
+		w.daemon.stall(w.cfg.Faults.StallFor.draw(w.faultRand))
+		w.scheduleStalls()
+	})
+}
+
+// stall lets the daemon make no step for a time.
+func (d *daemon) stall(by time.Duration) {
+	d.stalledUntil = max(d.stalledUntil, d.w.now.Add(by))
+	if d.wake.isSet() {
+		d.w.timeline.set(&d.wake, max(d.wake.at, d.stalledUntil))
+	}
+}
 
 // scheduleKills kills a random client again and again.
 func (w *World) scheduleKills() {

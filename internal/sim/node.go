@@ -18,7 +18,7 @@ type Node struct {
 // maxBacklog is how many requests of a client of a Node may wait.
 const maxBacklog = 256
 
-// NewNode returns a Node at time zero. Of the configuration's faults, lost wake-ups and
+// NewNode returns a Node at time zero. Of the configuration's faults, lost wake-ups, stalls and
 // crashes of the daemon do not apply.
 func NewNode(cfg Config) *Node {
 	cfg.repeat = max(cfg.Warmup+cfg.Length, time.Second)

@@ -23,7 +23,7 @@ var (
 )
 
 // TestSeeds runs many small random Worlds with faults: calls fail, come late, or fail and
-// take effect, or report success and have no effect; wake-ups are lost; processes are killed; the daemon crashes and restarts.
+// take effect, or report success and have no effect; wake-ups are lost; the daemon stands still; processes are killed; the daemon crashes and restarts.
 // In each of them every command of a living process runs exactly once and in order, no
 // stopped queue makes progress, two running groups never both have slices too short unless the
 // driver claims to have stopped one, every command completes, and at the end every change is undone. Each seed also runs a calm
@@ -95,6 +95,7 @@ func randomConfig(t testing.TB, seed uint64) sim.Config {
 	cfg.Faults.Trace = pick(r, 0, 200*ms)
 	r = rand.New(rand.NewPCG(seed, 97))
 	cfg.Faults.Ignored, cfg.Faults.IgnoredAt = pick(r, 0, 0, 0.1, 1), sched.Level(r.IntN(4))
+	cfg.Faults.Stall, cfg.Faults.StallFor = pick(r, 0, 0, 50*ms), sim.Between(ms, 20*ms)
 	return cfg
 }
 

@@ -170,6 +170,7 @@ func (w *World) Run() Result {
 		w.scheduleCrash()
 		w.scheduleKills()
 		w.scheduleTraceFailures()
+		w.scheduleStalls()
 	}
 	if w.cfg.Sample != nil {
 		w.after(w.cfg.SampleInterval, w.sample)
