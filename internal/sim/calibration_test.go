@@ -283,15 +283,15 @@ func TestLaunchGaps(t *testing.T) {
 
 // TestLongRequests compares the model with a fourth measurement: a request of one 4.3 ms
 // kernel beside the same saturating client. With the vendor's slice the GPU switches away
-// from the request twice.
+// from the request twice. A kernel of 367 us (section 6) is not interrupted.
 func TestLongRequests(t *testing.T) {
 	for _, row := range []struct {
-		slice time.Duration
-		p50   float64 // measured, us
-	}{{2048 * us, 5313}, {20 * ms, 4499}} {
+		kernel, slice time.Duration
+		p50           float64 // measured, us
+	}{{4300 * us, 2048 * us, 5313}, {4300 * us, 20 * ms, 4499}, {351 * us, 2048 * us, 525}} {
 		lc := lone()
 		lc.Arrival, lc.Slice = sim.Arrival{Kind: sim.Closed, Every: 20 * ms}, row.slice
-		lc.Kernels = []sim.Kernels{{Count: 1, Time: sim.Always(4300 * us)}}
+		lc.Kernels = []sim.Kernels{{Count: 1, Time: sim.Always(row.kernel)}}
 		r := sim.New(sim.Config{
 			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: with(lc, bes(1, us)...),
 			Warmup: time.Second, Length: 20 * time.Second,
@@ -321,16 +321,18 @@ func TestSynchronisingLoops(t *testing.T) {
 		return []sim.ClientConfig{saturating(0, time.Second/4890, slice)}
 	}
 	for _, row := range []struct {
-		name          string
-		lc            sim.ClientConfig
-		be            []sim.ClientConfig
-		p50, rate, bf float64 // measured: us, requests/s, BE kernels/s
+		name     string
+		lc       sim.ClientConfig
+		be       []sim.ClientConfig
+		p50, p99 float64 // measured, us
+		rate, bf float64 // measured: requests/s, BE kernels/s
 	}{
-		{"alone", syncing(us, hot), nil, 110, 8940, 0},
-		{"native, pause 1 us", syncing(us, hot), be(0), 2522, 396, 3961},
-		{"native, pause 60 us", syncing(60*us, hot), be(0), 2462, 397, 3963},
-		{"minimum slice, pause 1 us", syncing(us, hot), be(us), 451, 2138, 0},
-		{"minimum slice, pause 200 us", syncing(208*us, cold), be(us), 298, 1976, 370},
+		{"alone", syncing(us, hot), nil, 110, 128, 8940, 0},
+		{"native, pause 1 us", syncing(us, hot), be(0), 2522, 2544, 396, 3961},
+		{"native, pause 60 us", syncing(60*us, hot), be(0), 2462, 2479, 397, 3963},
+		{"native, pause 200 us", syncing(208*us, cold), be(0), 2350, 2370, 393, 3927},
+		{"minimum slice, pause 1 us", syncing(us, hot), be(us), 451, 488, 2138, 0},
+		{"minimum slice, pause 200 us", syncing(208*us, cold), be(us), 298, 332, 1976, 370},
 	} {
 		r := sim.New(sim.Config{
 			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: with(row.lc, row.be...),
@@ -341,9 +343,10 @@ func TestSynchronisingLoops(t *testing.T) {
 		if row.be != nil {
 			got = r.Clients[1].Rate
 		}
-		t.Logf("%-28s P50 measured %5.0f, model %5.0f us; %5.0f, %5.0f requests/s; BE %4.0f, %4.0f kernels/s",
-			row.name, row.p50, micro(lc.Latency.P50), row.rate, lc.Rate, row.bf, got)
+		t.Logf("%-28s P50 measured %5.0f, model %5.0f us; P99 %5.0f, %5.0f us; %5.0f, %5.0f requests/s; BE %4.0f, %4.0f kernels/s",
+			row.name, row.p50, micro(lc.Latency.P50), row.p99, micro(lc.Latency.P99), row.rate, lc.Rate, row.bf, got)
 		near(t, row.name+" P50", micro(lc.Latency.P50), row.p50, 0.20)
+		near(t, row.name+" P99", micro(lc.Latency.P99), row.p99, 0.20)
 		near(t, row.name+" requests", lc.Rate, row.rate, 0.10)
 		if row.bf > 0 {
 			near(t, row.name+" BE", got, row.bf, 0.10)

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -108,14 +109,15 @@ func h200(t *testing.T, length time.Duration, clients ...sim.ClientConfig) sim.R
 }
 
 // smalls are jobs that run eager ResNet-50, batch size 1, in a loop, each with so much host
-// time between two launches while all of them share the host.
+// time between two launches while all of them share the host. Their kernels take 7 us on average,
+// as measured. How their lengths vary was not measured.
 func smalls(n int, gap, slice time.Duration, pool string) []sim.ClientConfig {
 	var all []sim.ClientConfig
 	for i := range n {
 		all = append(all, sim.ClientConfig{
 			Name: fmt.Sprint("small", i), Attr: sched.Attr{Class: sched.Batch}, Slice: slice, Pool: pool,
 			Arrival: sim.Arrival{Kind: sim.Closed}, Before: sim.Always(20 * us), After: sim.Always(15 * us), Jitter: exponential(400 * us),
-			Kernels: []sim.Kernels{{Count: 160, Time: sim.Around(6200, 0.05), Gap: lognormal(gap, 1.5), Occupancy: 0.3}},
+			Kernels: []sim.Kernels{{Count: 160, Time: lognormal(7*us, 1), Gap: lognormal(gap, 1.5), Occupancy: 0.3}},
 		})
 	}
 	return all
@@ -140,48 +142,52 @@ type smallRow struct {
 	p50    [2]float64 // ms
 	p99    [2]float64
 	within float64 // of the sum; zero: 0.10
+	tail   float64 // tolerance of p99; zero: 0.20
 }
 
 func smallRows() []smallRow {
-	const s9, other = 28 * us, 37 * us // host time of a launch in section 9, and on another day
+	const s9, other = 27 * us, 37 * us // host time of a launch in section 9, and on another day
 	lc := func(alone, slice time.Duration) *sim.ClientConfig { c := graphEvery20(alone, slice); return &c }
 	one := func(x float64) [2]float64 { return [2]float64{x, x} }
 	rows := []smallRow{
-		{"9: native, idle", smalls(4, s9, 0, ""), nil, one(657), one(0), one(0), 0},
-		{"9: native", smalls(4, s9, 0, ""), lc(1130*us, 0), [2]float64{600, 663}, [2]float64{2.3, 2.9}, [2]float64{4.3, 6.0}, 0},
-		{"9: pool, idle", smalls(4, s9, 0, "p"), nil, one(836), one(0), one(0), 0},
-		{"9: pool", smalls(4, s9, 0, "p"), lc(1130*us, 0), one(911), one(1.13), one(1.18), 0.15},
-		{"9: pool, slice 1 us", smalls(4, s9, us, "p"), lc(1130*us, 20*ms), one(856), one(1.13), one(1.21), 0},
+		{"9: native, idle", smalls(4, s9, 0, ""), nil, one(657), one(0), one(0), 0, 0},
+		{"9: native", smalls(4, s9, 0, ""), lc(1130*us, 0), [2]float64{600, 663}, [2]float64{2.3, 2.9}, [2]float64{4.3, 6.0}, 0, 0},
+		{"9: pool, idle", smalls(4, s9, 0, "p"), nil, one(836), one(0), one(0), 0, 0},
+		{"9: pool", smalls(4, s9, 0, "p"), lc(1130*us, 0), one(911), one(1.13), one(1.18), 0, 0},
+		{"9: pool, slice 1 us", smalls(4, s9, us, "p"), lc(1130*us, 20*ms), one(856), one(1.13), one(1.21), 0, 0},
 	}
 	for _, m := range []struct {
 		slice         time.Duration
 		sum, p50, p99 float64
-		within        float64
+		within, tail  float64
 	}{
-		{1000 * us, 588, 2.44, 4.34, 0.15},
-		{500 * us, 548, 1.96, 3.50, 0.15},
-		{200 * us, 399, 0, 2.53, 0}, // P50 measured 1.42, and 1.9 in the model
-		{100 * us, 124, 1.82, 2.42, 0.15},
-		{60 * us, 0, 0, 2.58, 0}, // P50 measured 2.50, and 1.6 in the model
+		{1000 * us, 588, 2.44, 4.34, 0, 0},
+		{500 * us, 548, 1.96, 3.50, 0, 0},
+		// P50 measured 1.42, and 1.8 in the model. Both that and the sum are out of line with the rows of 500
+		// and 100 us: the jobs were on the GPU less than in those.
+		{200 * us, 399, 0, 2.53, 0.20, 0},
+		{100 * us, 124, 1.82, 2.42, 0, 0},
+		{60 * us, 0, 0, 2.58, 0, 0.25}, // P50 measured 2.50, and 1.5 in the model
 	} {
-		rows = append(rows, smallRow{fmt.Sprint("9: slices of ", m.slice), smalls(4, s9, m.slice, ""), lc(1130*us, 20*ms), one(m.sum), one(m.p50), one(m.p99), m.within})
+		rows = append(rows, smallRow{fmt.Sprint("9: slices of ", m.slice), smalls(4, s9, m.slice, ""), lc(1130*us, 20*ms), one(m.sum), one(m.p50), one(m.p99), m.within, m.tail})
 	}
 	rows = append(rows,
-		smallRow{"other day: native, idle", smalls(4, other, 0, ""), nil, [2]float64{533, 579}, one(0), one(0), 0},
-		smallRow{"other day: native", smalls(4, other, 0, ""), lc(1310*us, 0), [2]float64{537, 551}, one(0), [2]float64{3.77, 3.83}, 0},
+		smallRow{"other day: native, idle", smalls(4, other, 0, ""), nil, [2]float64{533, 579}, one(0), one(0), 0, 0},
+		smallRow{"other day: native", smalls(4, other, 0, ""), lc(1310*us, 0), [2]float64{537, 551}, one(0), [2]float64{3.77, 3.83}, 0, 0},
 	)
 	for _, m := range []struct {
 		slice    time.Duration
 		sum, p99 float64
 	}{{1000 * us, 574, 4.26}, {700 * us, 572, 4.43}, {500 * us, 539, 3.58}, {350 * us, 497, 3.31}} {
-		rows = append(rows, smallRow{fmt.Sprint("other day: slices of ", m.slice), smalls(4, other, m.slice, ""), lc(1310*us, 20*ms), one(m.sum), one(0), one(m.p99), 0})
+		rows = append(rows, smallRow{fmt.Sprint("other day: slices of ", m.slice), smalls(4, other, m.slice, ""), lc(1310*us, 20*ms), one(m.sum), one(0), one(m.p99), 0, 0})
 	}
 	return rows
 }
 
 // TestSmallJobs compares the model with section 9 and with the measurement of another day:
 // four launch-bound jobs with the vendor's slices, with shorter ones, and in a pool, beside
-// an online CUDA graph. Sums are within 10 %, those with a tolerance of their own within it.
+// an online CUDA graph. Sums are within 10 %, and P50 and P99 within 20 %, or within a tolerance of
+// their own.
 func TestSmallJobs(t *testing.T) {
 	long(t)
 	for _, row := range smallRows() {
@@ -202,7 +208,7 @@ func TestSmallJobs(t *testing.T) {
 			t.Errorf("%s: sum %.1f/s, want almost none", row.name, sum)
 		}
 		within(t, row.name+" P50", p50, row.p50, 0.20)
-		within(t, row.name+" P99", p99, row.p99, 0.35)
+		within(t, row.name+" P99", p99, row.p99, cmp.Or(row.tail, 0.20))
 	}
 }
 
@@ -267,7 +273,7 @@ func TestVisits(t *testing.T) {
 func TestSmallJobsBesideTraining(t *testing.T) {
 	train := trainer()
 	train.Kernels[0].Time.Mean = 71 * us
-	jobs := append(smalls(2, 25*us, 0, ""), train)
+	jobs := append(smalls(2, 26*us, 0, ""), train)
 	for _, row := range []struct {
 		name         string
 		clients      []sim.ClientConfig
