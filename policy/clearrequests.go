@@ -111,9 +111,9 @@ func (c *requestClear) finish(q *sched.Queue) {
 }
 
 // update reports whether the device is to be clear for the present request, and when to look again;
-// zero is not by itself. Sharing says that light queues run side by side otherwise. If they run on,
+// zero is not by itself. Always says that light queues never run on. Sharing says that light queues run side by side otherwise. If they run on,
 // they do so only for somewhat longer than a request takes with a clear device.
-func (c *requestClear) update(q *sched.Queue, now sched.Time, sharing bool) (bool, sched.Time) {
+func (c *requestClear) update(q *sched.Queue, now sched.Time, sharing, always bool) (bool, sched.Time) {
 	gap := requestGap
 	if !q.Counters.Known {
 		gap = sched.MinAbsence
@@ -121,8 +121,8 @@ func (c *requestClear) update(q *sched.Queue, now sched.Time, sharing bool) (boo
 	if !sharing || c.many < usualRequests || now.Sub(c.lastWork) >= gap || now.Sub(c.began) >= maxRequestClear {
 		return false, 0
 	}
-	c.counts = true
-	return !c.runsOn || now >= c.began.Add(2*c.cleared.length.mean), now.Add(clearStep)
+	c.counts = c.counts || !always
+	return always || !c.runsOn || now >= c.began.Add(2*c.cleared.length.mean), now.Add(clearStep)
 }
 
 // requestPace is how long requests take, and how much work they are: a microsecond for each command or,

@@ -17,7 +17,7 @@ func (c *requestClear) clearedRequests(q *sched.Queue, n int, every, cleared, be
 		now, end, wasClear := at, at.Add(beside), false
 		for step := 0; now < end; step++ {
 			c.watch(q, now, true)
-			isClear, look := c.update(q, now, true)
+			isClear, look := c.update(q, now, true, false)
 			switch {
 			case isClear && step == 0:
 				clear++
@@ -104,7 +104,7 @@ func TestDeviceIsNotClearForOtherRequests(t *testing.T) {
 			at := sched.Time(time.Duration(i+1) * 100 * ms)
 			c.arrived(at, q)
 			c.watch(q, at.Add(ms), true)
-			clear, _ = c.update(q, at.Add(ms), test.sharing)
+			clear, _ = c.update(q, at.Add(ms), test.sharing, false)
 			q.Visits.Count += test.visits
 			q.Counters.Launched += test.visits
 			q.Served += test.served
@@ -127,14 +127,14 @@ func TestClearDeviceEndsWithTheRequest(t *testing.T) {
 		c := requestClear{many: usualRequests, began: at}
 		q.Visits.Left = at.Add(ms)
 		c.watch(q, at.Add(ms), counters)
-		if clear, look := c.update(q, at.Add(ms+gap-1), true); !clear || look == 0 {
+		if clear, look := c.update(q, at.Add(ms+gap-1), true, false); !clear || look == 0 {
 			t.Errorf("counters %v: got clear %v and look %v shortly after work, want true and a time", counters, clear, look)
 		}
-		if clear, look := c.update(q, at.Add(ms+gap), true); clear || look != 0 {
+		if clear, look := c.update(q, at.Add(ms+gap), true, false); clear || look != 0 {
 			t.Errorf("counters %v: got clear %v and look %v after the request, want false and none", counters, clear, look)
 		}
 		c.watch(q, at.Add(maxRequestClear), true)
-		if clear, _ := c.update(q, at.Add(maxRequestClear), true); clear {
+		if clear, _ := c.update(q, at.Add(maxRequestClear), true, false); clear {
 			t.Errorf("counters %v: the device is clear for a request without an end", counters)
 		}
 	}
@@ -176,21 +176,13 @@ func TestRequestClearProbesTheClearDevice(t *testing.T) {
 	}
 }
 
-// TestRequestClearComparesWork checks that requests of very different lengths, which take hardly longer
-// beside light queues, do not look as if they did.
-func TestRequestClearComparesWork(t *testing.T) {
-	var c requestClear
-	q, all := countedQueue(), 0
-	for i := range 2000 {
-		n := uint64(1 + i*7919%97*(i%5)) // times the shortest
-		length := times(n, 3*ms)
-		clear, _ := c.clearedRequests(q, 1, 600*ms, length, length*11/10)
-		q.Visits.Count += 20 * (n - 1)
-		q.Counters.Launched += 20 * (n - 1)
-		q.Served += times(n-1, 2*ms)
-		all += clear
-	}
-	if all > 100 {
-		t.Errorf("the device is clear for %d of 2000 requests, want few", all)
+// TestSlowdownIsForTheWork checks that three requests that were taken for one with a clear device do not hide
+// that a request takes longer beside light queues.
+func TestSlowdownIsForTheWork(t *testing.T) {
+	var cleared, beside requestPace
+	cleared.add(24*ms, 60*time.Microsecond)
+	beside.add(16*ms, 20*time.Microsecond)
+	if got := beside.slowdown(&cleared, true); got < 1.9 || got > 2.1 {
+		t.Errorf("got a slowdown of %v by launches, want 2", got)
 	}
 }

@@ -71,11 +71,12 @@ type giveway struct {
 // setting is how far batch and class-idle queues give way in one plan. giveway always uses its
 // parameters. slo chooses a setting for each plan.
 type setting struct {
-	slice       time.Duration // of the batch queue whose turn it is, beside online queues
-	sharedSlice time.Duration // of batch queues side by side, beside online queues; MinSlice: they take turns instead
-	onlineSlice time.Duration // of online queues, beside batch and class-idle queues
-	bound       uint32        // on commands in flight of batch and class-idle queues without slices; zero is none
-	bursts      bool          // batch queues may be stopped for bursts of online work
+	slice         time.Duration // of the batch queue whose turn it is, beside online queues
+	sharedSlice   time.Duration // of batch queues side by side, beside online queues; MinSlice: they take turns instead
+	onlineSlice   time.Duration // of online queues, beside batch and class-idle queues
+	bound         uint32        // on commands in flight of batch and class-idle queues without slices; zero is none
+	bursts        bool          // batch queues may be stopped for bursts of online work
+	clearRequests bool          // the device may be cleared for whole requests: see requestClear
 
 	// On any device there may be batch queues without slices, which have to be stopped to make
 	// room. Those with slices are stopped only if the slice is not enough.
@@ -155,7 +156,7 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 
 // ownSetting returns the setting of the parameters.
 func (p *giveway) ownSetting() setting {
-	return setting{slice: p.slice, sharedSlice: p.sharedSlice, onlineSlice: p.onlineSlice, bound: uint32(p.bound), stopWhenBusy: true, bursts: true}
+	return setting{slice: p.slice, sharedSlice: p.sharedSlice, onlineSlice: p.onlineSlice, bound: uint32(p.bound), stopWhenBusy: true, bursts: true, clearRequests: true}
 }
 
 // planWith is Plan with a setting in place of the parameters. Its steps depend on each other:

@@ -174,7 +174,7 @@ func (o *onlineState) updateClear(q *sched.Queue, now sched.Time, t clearTime) (
 }
 
 // watchOnline updates the states of the online queues, and what the plan depends on.
-func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary) {
+func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary, set *setting) {
 	online := p.onlineStates.update(v.Queues)
 	predictable, learning := 0, false
 	for i := range v.Queues {
@@ -196,7 +196,7 @@ func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary) {
 		}
 		predicted, change := o.updateClear(q, v.Now, t)
 		expected, inTime, at := o.announced.update(q, v.Now, t.before, p.patience, p.turnLength()/turnDelay)
-		whole, look := o.clear.update(q, v.Now, p.sharing)
+		whole, look := o.clear.update(q, v.Now, p.sharing && set.clearRequests, set.betweenRequests)
 		if whole {
 			s.expecting, s.wantClear = true, true
 		}

@@ -253,7 +253,7 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 		v.Queues = append(v.Queues, others...)
 		p.onlineStates.update(v.Queues)[0] = regular.onlineState
 		s := summary{}
-		p.watchOnline(v, clearAfter(lead), &s)
+		p.watchOnline(v, clearAfter(lead), &s, &setting{})
 		return s
 	}
 	known := sched.Counters{Known: true}
@@ -297,7 +297,7 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 	none := makeGiveway()
 	v := &sched.View{Now: now, Devices: []sched.Device{h200Device}}
 	s := summary{}
-	if none.watchOnline(v, clearAfter(lead), &s); s.predicted {
+	if none.watchOnline(v, clearAfter(lead), &s, &setting{}); s.predicted {
 		t.Error("no online queue: predicted")
 	}
 }

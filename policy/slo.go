@@ -128,6 +128,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		set = p.adaptedSetting(v.Now)
 	}
 	set.bursts = !adapts || p.ladder.mostlyLate()
+	set.clearRequests = !adapts || set.betweenRequests // the setting says how long requests may take
 	plan := p.base.planWith(v, set)
 	p.ladder.predicts = set.betweenRequests && p.base.sharesBetweenRequests
 	plan.Wake = earlier(plan.Wake, wake)

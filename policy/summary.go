@@ -45,7 +45,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	if dev.Sliced() {
 		// Until the queues are started again a switch passes, and as much again for the error of
 		// the mean of what requests need.
-		p.watchOnline(v, clearTime{p.clearLead(v, states, lead), 2 * dev.SwitchTime}, &s)
+		p.watchOnline(v, clearTime{p.clearLead(v, states, lead), 2 * dev.SwitchTime}, &s, set)
 	}
 	onlineReady := false // an online queue has work, or may have some that is not counted
 	for i := range v.Queues {
