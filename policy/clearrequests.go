@@ -23,6 +23,9 @@ type requestClear struct {
 	served   time.Duration // Queue.Served then
 	launched uint64        // Counters.Launched then
 	many     int           // rises with each request that came on many times, and falls with others
+	paused   bool          // the request was out of work for a moment, by the counters
+	pauses   int           // rises with each request of which that is true, and falls with others
+	regular  bool          // requests come regularly
 
 	cleared, beside requestPace // of requests with a clear device, and of those beside light queues
 
@@ -55,7 +58,7 @@ func (c *requestClear) arrived(at sched.Time, q *sched.Queue) {
 	if c.began > 0 {
 		c.finish(q)
 	}
-	c.began, c.lastWork, c.visits, c.served, c.launched, c.counts = at, at, q.Visits.Count, q.Served, q.Counters.Launched, false
+	c.began, c.lastWork, c.visits, c.served, c.launched, c.counts, c.paused = at, at, q.Visits.Count, q.Served, q.Counters.Launched, false, false
 	inProbe := c.runsOn != c.usuallyRunsOn
 	switch slowdown := c.beside.slowdown(&c.cleared, q.Counters.Known); {
 	case c.usuallyRunsOn && !inProbe && slowdown > tooSlow:
@@ -96,9 +99,8 @@ func (c *requestClear) watch(q *sched.Queue, now sched.Time, busy bool) {
 // finish takes into account how long the last request took, and how often it came on.
 func (c *requestClear) finish(q *sched.Queue) {
 	visits, served := q.Visits.Count-c.visits, q.Served-c.served
-	if c.many = min(c.many+1, 4*usualRequests); visits < manyVisits || served > times(visits, shortVisit) {
-		c.many = max(c.many-2, 0)
-	}
+	follow(&c.many, visits >= manyVisits && served <= times(visits, shortVisit))
+	follow(&c.pauses, c.paused)
 	if !c.counts {
 		return
 	}
@@ -110,19 +112,38 @@ func (c *requestClear) finish(q *sched.Queue) {
 	c.pace().add(min(c.lastWork.Sub(c.began), maxRequestClear), work)
 }
 
+// follow raises a score if something is true of a request, and otherwise lowers it.
+func follow(score *int, is bool) {
+	if is {
+		*score = min(*score+1, 4*usualRequests)
+	} else {
+		*score = max(*score-1, 0)
+	}
+}
+
+// applies reports whether the device may be cleared for whole requests: they come on many times, or they are
+// regular, so that the device is clear when they arrive, and run out of work for moments.
+func (c *requestClear) applies() bool {
+	return c.many >= usualRequests || c.regular && c.pauses >= usualRequests
+}
+
+// wanted reports whether the device is to be clear for whole requests now. Always says that light queues
+// never run on.
+func (c *requestClear) wanted(always bool) bool { return c.applies() && (always || !c.runsOn) }
+
 // update reports whether the device is to be clear for the present request, and when to look again;
-// zero is not by itself. Always says that light queues never run on. Sharing says that light queues run side by side otherwise. If they run on,
+// zero is not by itself. Sharing says that light queues run side by side otherwise. If they run on,
 // they do so only for somewhat longer than a request takes with a clear device.
 func (c *requestClear) update(q *sched.Queue, now sched.Time, sharing, always bool) (bool, sched.Time) {
 	gap := requestGap
 	if !q.Counters.Known {
 		gap = sched.MinAbsence
 	}
-	if !sharing || c.many < usualRequests || now.Sub(c.lastWork) >= gap || now.Sub(c.began) >= maxRequestClear {
+	if !sharing || !c.applies() || now.Sub(c.lastWork) >= gap || now.Sub(c.began) >= maxRequestClear {
 		return false, 0
 	}
 	c.counts = c.counts || !always
-	return always || !c.runsOn || now >= c.began.Add(2*c.cleared.length.mean), now.Add(clearStep)
+	return c.wanted(always) || now >= c.began.Add(2*c.cleared.length.mean), now.Add(clearStep)
 }
 
 // requestPace is how long requests take, and how much work they are: a microsecond for each command or,

@@ -186,3 +186,23 @@ func TestSlowdownIsForTheWork(t *testing.T) {
 		t.Errorf("got a slowdown of %v by launches, want 2", got)
 	}
 }
+
+// TestDeviceIsClearForRegularRequestsThatPause checks that the device is clear to the end of regular
+// requests that run out of work for moments, however seldom they come on.
+func TestDeviceIsClearForRegularRequestsThatPause(t *testing.T) {
+	for _, regular := range []bool{true, false} {
+		c := requestClear{regular: regular}
+		q, clear := countedQueue(), false
+		for i := range usualRequests + 2 {
+			at := sched.Time(time.Duration(i+1) * 100 * ms)
+			c.arrived(at, q)
+			c.watch(q, at.Add(ms), true)
+			c.paused = true
+			clear, _ = c.update(q, at.Add(ms), true, false)
+			q.Visits.Count += 2
+		}
+		if clear != regular {
+			t.Errorf("regular %v: got clear %v", regular, clear)
+		}
+	}
+}

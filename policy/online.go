@@ -35,7 +35,8 @@ type onlineState struct {
 	work    meanTime      // device time of a request
 	learnBy sched.Time    // its first requests after a pause are over by then: see learning
 
-	clear requestClear
+	clear  requestClear
+	goesOn bool // its requests run out of work for moments, and the device is clear only until the first of those
 
 	clearFor   sched.Time // the predicted request for which the device was last cleared
 	clearUntil sched.Time
@@ -87,6 +88,7 @@ func (l *learnPeriod) update(now sched.Time, learning bool) (bool, sched.Time) {
 func (o *onlineState) watch(q *sched.Queue, now sched.Time) {
 	ready, wasReady := knownBusy(q), o.ready
 	o.watchArrival(q, now, ready)
+	o.clear.regular = o.rhythm.expected(now) > 0
 	o.clear.watch(q, now, ready || wasReady) // after the arrival, so that it counts for the new request
 }
 
@@ -98,8 +100,12 @@ func (o *onlineState) watchArrival(q *sched.Queue, now sched.Time, ready bool) {
 	at := q.Visits.Arrived
 	if q.Counters.Known {
 		at = 0
-		if ready && !o.ready && (o.arrival == 0 || q.ReadySince.Sub(o.clear.lastWork) >= requestGap) {
+		switch {
+		case !ready || o.ready:
+		case o.arrival == 0 || q.ReadySince.Sub(o.clear.lastWork) >= requestGap:
 			at = q.ReadySince
+		default:
+			o.clear.paused = true
 		}
 	}
 	o.ready = ready
@@ -137,11 +143,16 @@ func (o *onlineState) margin() time.Duration {
 	return min(max(2*o.rhythm.jitter, 100*time.Microsecond), time.Millisecond)
 }
 
+<<<<<<< HEAD
 // predictable reports whether the requests of the queue come regularly, and the device would be clear
 // for them for less than half of the time.
+=======
+// predictable reports whether the requests of the queue come regularly, leave most of the time between the
+// periods in which the device is cleared, and are over then: light queues have the default slice between them.
+>>>>>>> cba400c (policy: keep the device clear to the end of regular requests that wait)
 func (o *onlineState) predictable(now sched.Time, t clearTime) bool {
 	r := &o.rhythm
-	return r.expected(now) > 0 && o.work.n > 0 && 2*(t.before+2*o.margin()+o.work.mean+t.after) < r.period
+	return !o.goesOn && r.expected(now) > 0 && o.work.n > 0 && 2*(t.before+2*o.margin()+o.work.mean+t.after) < r.period
 }
 
 // updateClear begins and ends the time in which the device is to be clear for a predicted request of
@@ -191,6 +202,7 @@ func (p *giveway) watchOnline(v *sched.View, t clearTime, s *summary, set *setti
 		}
 		learning = learning || o.learning(v.Now)
 		s.serving = s.serving || o.ready
+		o.goesOn = o.clear.pauses >= usualRequests && !(set.clearRequests && o.clear.wanted(set.betweenRequests))
 		if o.predictable(v.Now, t) {
 			predictable++
 		}

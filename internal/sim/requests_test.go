@@ -27,11 +27,30 @@ func runWaits(t *testing.T, policy string, lc sim.ClientConfig, batch []sim.Clie
 	return r.Clients[0], sum
 }
 
+// TestRegularRequestsThatWait checks that regular requests of a client that waits for each kernel find the
+// device clear to their end: with few kernels and with many.
+func TestRegularRequestsThatWait(t *testing.T) {
+	long(t)
+	for _, kernels := range []int{3, 20} {
+		lc := waits(kernels, 0, sim.Arrival{Kind: sim.Periodic, Every: time.Duration(kernels) * 7 * ms})
+		alone := time.Duration(kernels) * 300 * us
+		native, nativeSum := runWaits(t, "native", lc, lights(4))
+		got, sum := runWaits(t, "giveway", lc, lights(4))
+		t.Logf("%d kernels: P99 and sum: native %v %.2f, giveway %v %.2f", kernels, native.Latency.P99, nativeSum, got.Latency.P99, sum)
+		if got.Latency.P99 > 2*alone+ms {
+			t.Errorf("%d kernels: P99 %v, want at most twice the %v that they take alone", kernels, got.Latency.P99, alone)
+		}
+		if sum < 0.85*nativeSum {
+			t.Errorf("%d kernels: batch sum %.2f, want 0.85 of the native %.2f", kernels, sum, nativeSum)
+		}
+	}
+}
+
 // TestSLOLetsBatchWorkRunInRequests checks that under slo the device is not cleared for whole requests where
 // the SLO leaves time: batch work gets nearly what it gets natively, and the SLO is met.
 func TestSLOLetsBatchWorkRunInRequests(t *testing.T) {
 	long(t)
-	for _, slo := range []time.Duration{100 * ms} {
+	for _, slo := range []time.Duration{60 * ms, 100 * ms} {
 		lc, batch := waits(20, slo, sim.Arrival{Kind: sim.Periodic, Every: 60 * ms}), append(heavies(1), lights(2)...)
 		_, native := runWaits(t, "native", lc, batch)
 		got, sum := runWaits(t, "slo", lc, batch)
