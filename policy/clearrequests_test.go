@@ -179,7 +179,7 @@ func TestRequestClearProbesTheClearDevice(t *testing.T) {
 // TestSlowdownIsForTheWork checks that three requests that were taken for one with a clear device do not hide
 // that a request takes longer beside light queues.
 func TestSlowdownIsForTheWork(t *testing.T) {
-	var cleared, beside requestPace
+	var cleared, beside requestMeans
 	cleared.add(24*ms, 60*time.Microsecond)
 	beside.add(16*ms, 20*time.Microsecond)
 	if got := beside.slowdown(&cleared, true); got < 1.9 || got > 2.1 {

@@ -143,13 +143,8 @@ func (o *onlineState) margin() time.Duration {
 	return min(max(2*o.rhythm.jitter, 100*time.Microsecond), time.Millisecond)
 }
 
-<<<<<<< HEAD
-// predictable reports whether the requests of the queue come regularly, and the device would be clear
-// for them for less than half of the time.
-=======
-// predictable reports whether the requests of the queue come regularly, leave most of the time between the
-// periods in which the device is cleared, and are over then: light queues have the default slice between them.
->>>>>>> cba400c (policy: keep the device clear to the end of regular requests that wait)
+// predictable reports whether the requests of the queue come regularly, the device would be clear for them
+// for less than half of the time, and they are over then: between them light queues have the default slice.
 func (o *onlineState) predictable(now sched.Time, t clearTime) bool {
 	r := &o.rhythm
 	return !o.goesOn && r.expected(now) > 0 && o.work.n > 0 && 2*(t.before+2*o.margin()+o.work.mean+t.after) < r.period
