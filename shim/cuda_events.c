@@ -136,11 +136,13 @@ EXPORTED int cuCtxSynchronize(void) {
   return result;
 }
 
+/* Of the current context if NULL. */
 EXPORTED int cuCtxSynchronize_v2(void *ctx) {
-  uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);
+  void *waits_for = ctx ? ctx : cuda_context();
+  uint64_t ticket = gw_ticket(&cuda_runtime, waits_for, GW_ALL);
   will_wait();
   CALL(cuCtxSynchronize_v2, (void *), (ctx));
-  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket), gw_waited();
+  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, waits_for, GW_ALL, ticket), gw_waited();
   return result;
 }
 

@@ -41,6 +41,7 @@ func TestLifetimes(t *testing.T) {
 		{"joined stream", testJoinedStream},
 		{"unseen capture", testUnseenCapture},
 		{"blocking handle", testBlockingHandle},
+		{"named context", testNamedContext},
 		{"recorded event", testRecordedEvent},
 		{"capture beside", testCaptureBeside},
 		{"ended thread", testEndedThread},
@@ -177,6 +178,18 @@ func testBlockingHandle(t *testing.T, dir string) {
 		t.Errorf("%d launched, %d done; want 3 and 2", c.Launched, c.Completed)
 	}
 	p.send("")
+	p.expectOK()
+}
+
+// testNamedContext: a wait for a context that is named, or for the current one without a name, tells
+// that the commands of this context are done.
+func testNamedContext(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "lifetime", "named context")
+	page := d.Page()
+	expectCounts(p, page, "waited for the second", 1, 0)
+	expectCounts(p, page, "waited for the first", 1, 1)
+	expectCounts(p, page, "waited for the current one", 2, 2)
 	p.expectOK()
 }
 

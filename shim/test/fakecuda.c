@@ -601,6 +601,16 @@ int cuCtxSynchronize(void) {
   pthread_mutex_unlock(&lock);
   return r;
 }
+/* Waits for the streams that were created in the context; NULL: in the current one. */
+int cuCtxSynchronize_v2(void *ctx) {
+  pthread_mutex_lock(&lock);
+  int r = unsafe();
+  for (int i = 1; i < STREAMS && r == OK; i++) {
+    if (streams[i].ctx == (ctx ? ctx : current)) wait_for(&streams[i], streams[i].given);
+  }
+  pthread_mutex_unlock(&lock);
+  return r;
+}
 
 /* Events. */
 static void must_live(CUevent e) {

@@ -17,7 +17,7 @@
 typedef unsigned U;
 typedef unsigned long long ptr;
 int cuInit(U), cuStreamCreate(void **, U), cuStreamCreateWithPriority(void **, U, int);
-int cuStreamSynchronize(void *), cuStreamDestroy_v2(void *), cuCtxSynchronize(void);
+int cuStreamSynchronize(void *), cuStreamDestroy_v2(void *), cuCtxSynchronize(void), cuCtxSynchronize_v2(void *);
 int cuLaunchKernel_ptsz(void *, U, U, U, U, U, U, U, void *, void **, void **);
 int cuLaunchKernel(void *, U, U, U, U, U, U, U, void *, void **, void **);
 int cuStreamBeginCapture_v2(void *, int), cuStreamEndCapture(void *, void **), cuStreamWaitEvent(void *, void *, U);
@@ -262,6 +262,23 @@ static void blocking_handle(void) {
   __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
 }
 
+/* A program that waits for contexts by name, and for the current one without. */
+static void named_context(void) {
+  void *first, *ctx, *stream;
+  check(cuCtxGetCurrent(&first));
+  check(cuStreamCreate(&stream, 1));
+  launch(stream, nothing);
+  check(cuCtxCreate_v2(&ctx, 0, 0));
+  check(cuCtxSynchronize_v2(NULL));
+  say("waited for the second", 0);
+  check(cuCtxSynchronize_v2(first));
+  say("waited for the first", 0);
+  check(cuStreamCreate(&stream, 1));
+  launch(stream, nothing);
+  check(cuCtxSynchronize_v2(NULL));
+  say("waited for the current one", 0);
+}
+
 /* An event that is recorded in one way and then in another, behind a wait of late entry. The program
  * is not blocked by that wait: the shim must not take the event for reached. */
 static void recorded(int way) {
@@ -451,6 +468,7 @@ int main(int argc, char **argv) {
   else if (!strcmp(what, "joined")) joined();
   else if (!strcmp(what, "unseen capture")) unseen_capture();
   else if (!strcmp(what, "blocking handle")) blocking_handle();
+  else if (!strcmp(what, "named context")) named_context();
   else if (!strcmp(what, "context event")) recorded(0);
   else if (!strcmp(what, "launch event")) recorded(1);
   else if (!strcmp(what, "bursts")) bursts();
