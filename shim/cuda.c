@@ -104,7 +104,20 @@ static void *stream_of_first(const void *list, unsigned devices) {
 #define LATE(symbol, ...) \
   if (gw_late_wanted()) cuda_late(HOOK_##symbol, &pass, (const uintptr_t[]){WORDS(__VA_ARGS__)})
 
-/* COMMAND: the command may still run when the call returns. COPY: it is done then. */
+bool cuda_copy_waits(int hook, const uintptr_t *a) {
+  switch (hook) {
+  case HOOK_cuMemcpyHtoD:
+  case HOOK_cuMemcpyHtoD_v2:
+  case HOOK_cuMemcpyHtoD_v2_ptds: return a[2] > CUDA_STAGED_BYTES;
+  case HOOK_cuMemcpyHtoA:
+  case HOOK_cuMemcpyHtoA_v2:
+  case HOOK_cuMemcpyHtoA_v2_ptds: return a[3] > CUDA_STAGED_BYTES;
+  }
+  return true;
+}
+
+/* COMMAND: the command may still run when the call returns. COPY: it counts as done then, also one that does
+ * not wait, because it takes next to no time. */
 #define COMMAND(symbol, if_null, stream, ...)                                                   \
   EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                                    \
     int (*real)(__VA_ARGS__) = REAL(symbol);                                                    \
@@ -128,11 +141,12 @@ static void *stream_of_first(const void *list, unsigned devices) {
     if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
     if (!gw_enter(&pass, &cuda_runtime, ctx, stream)) return real(ARGS(__VA_ARGS__)); \
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);                          \
+    bool waits = cuda_copy_waits(HOOK_##symbol, (uintptr_t[]){WORDS(__VA_ARGS__)});   \
     LATE(symbol, __VA_ARGS__);                                                        \
     cuda_arrived(ctx);                                                                \
     int result = real(ARGS(__VA_ARGS__));                                             \
     gw_leave_done(&pass, result == CUDA_SUCCESS);                                     \
-    if (result == CUDA_SUCCESS) cuda_copied(ctx, stream, ticket);                     \
+    if (result == CUDA_SUCCESS && waits) cuda_copied(ctx, stream, ticket);            \
     return result;                                                                    \
   }
 

@@ -102,9 +102,16 @@ void cuda_stream_created(void *stream, unsigned flags);
 /* A context, or with GW_ALL every context, ends: forgets which streams of it are blocking. */
 void cuda_events_context_gone(void *ctx);
 
-/* A copy between host and device has returned: all commands before `ticket` on its stream are
+/* A copy between host and device has waited: all commands before `ticket` on its stream are
  * done. On the legacy stream those on all blocking streams are done too. */
 void cuda_copied(void *ctx, void *stream, uint64_t ticket);
+
+/* A copy of so much host memory to the device takes the data with it: the call need not wait, not even
+ * without a stream. */
+#define CUDA_STAGED_BYTES 65536
+
+/* Whether a copy between host and device, by a call without a stream, waits for the commands ahead of it. */
+bool cuda_copy_waits(int hook, const uintptr_t *arguments);
 
 /* Late entry, before a command that is launched by the hook's call with these arguments. */
 void cuda_late(int hook, const gw_pass *pass, const uintptr_t *arguments);

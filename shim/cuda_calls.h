@@ -9,7 +9,8 @@
  *          per-thread default stream instead of the legacy one
  *   SYNC   the same on the default stream; its second form is _ptds. It may return before the
  *          command is done: copies within the device and memsets do
- *   HOST   like SYNC, but when it returns all earlier commands on that stream are done
+ *   HOST   like SYNC, but when it returns all earlier commands on that stream are done: see
+ *          cuda_copy_waits
  *   OLD_   without a second form
  *   OTHER  not a command: it tells about completed work, captures or streams
  *

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
-#define STAGED_BYTES 65536 /* so much pageable memory is copied to the driver's buffer at once */
 
 /* How commands behave. All others may wait, or are not known: they release. The first argument of
  * every quiet command is its destination. */
@@ -127,7 +126,7 @@ static enum gw_late_kind kind_by_memory(int hook, const uintptr_t *a) {
   bool quiet = to != HOST; /* else it is the device's, even if the driver does not know the address */
   switch (hook) {
   case HOOK_cuMemcpyHtoDAsync_v2:
-  case HOOK_cuMemcpyHtoDAsync_v2_ptsz: quiet &= a[2] <= STAGED_BYTES || memory_at(a[1]) != PAGEABLE; break;
+  case HOOK_cuMemcpyHtoDAsync_v2_ptsz: quiet &= a[2] <= CUDA_STAGED_BYTES || memory_at(a[1]) != PAGEABLE; break;
   case HOOK_cuMemcpyDtoHAsync_v2:
   case HOOK_cuMemcpyDtoHAsync_v2_ptsz:
   case HOOK_cuMemcpyAsync:
@@ -141,6 +140,7 @@ static enum gw_late_kind kind_by_memory(int hook, const uintptr_t *a) {
 }
 
 static enum gw_late_kind kind_of(int hook, const uintptr_t *a) {
+  if (kinds[hook] == GW_LATE_WAITS && !cuda_copy_waits(hook, a)) return GW_LATE_RELEASES;
   if (kinds[hook] != GW_LATE_QUIET) return kinds[hook];
   /* Such a copy may be what the program waits for, whether the request has entered late or not. */
   bool to_host = hook == HOOK_cuMemcpyDtoHAsync_v2 || hook == HOOK_cuMemcpyDtoHAsync_v2_ptsz;

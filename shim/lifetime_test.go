@@ -42,6 +42,7 @@ func TestLifetimes(t *testing.T) {
 		{"unseen capture", testUnseenCapture},
 		{"blocking handle", testBlockingHandle},
 		{"named context", testNamedContext},
+		{"copies", testCopies},
 		{"recorded event", testRecordedEvent},
 		{"capture beside", testCaptureBeside},
 		{"ended thread", testEndedThread},
@@ -191,6 +192,20 @@ func testNamedContext(t *testing.T, dir string) {
 	expectCounts(p, page, "waited for the first", 1, 1)
 	expectCounts(p, page, "waited for the current one", 2, 2)
 	p.expectOK()
+}
+
+// testCopies: a small copy to the device says nothing about the kernels ahead of it, a large one does.
+func testCopies(t *testing.T, dir string) {
+	for name, prepare := range map[string]func(*shimpage.Page){"open": noSetup, "late entry": lateEntry(shimpage.LateAuto)} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, prepare)
+			p := start(t, d.Socket(), dir, "lifetime", "copies")
+			page := d.Page()
+			expectCounts(p, page, "copied little", 3, 1)
+			expectCounts(p, page, "copied much", 4, 4)
+			p.expectOK()
+		})
+	}
 }
 
 // testRecordedEvent: an event that was reached, and is recorded again by a call for a whole context or

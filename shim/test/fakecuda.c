@@ -447,7 +447,18 @@ TWO(cuLaunchKernelEx, _ptsz, (struct config * c, void *f, void **params, void **
 TWO(cuLaunchHostFunc, _ptsz, (CUstream s, void *f, void *data), GIVE(s, 0, ((struct op){.run = run_host, .fn = f, .data = data})))
 TWO(cuLaunchHostFunc_v2, _ptsz, (CUstream s, void *f, void *data, unsigned mode),
     if (mode != 1) return INVALID; GIVE(s, 0, ((struct op){.run = run_host, .fn = f, .data = data})))
-TWO(cuMemcpyHtoD_v2, _ptds, (ptr to, void *from, size_t n), GIVE(0, 1, from_host(to, from, n)))
+/* A copy of 64 KiB or less takes the data with it and does not wait ("Concurrent execution between host and
+ * device" in CUDA's programming guide). */
+static int copy_in(ptr to, const void *from, size_t n, int own_default) {
+  if (n > 65536) return give(0, own_default, 1, from_host(to, from, n));
+  struct op op = {.run = run_copy, .to = to, .bytes = n, .data = malloc(n ? n : 1)};
+  memcpy(op.data, from, n);
+  pthread_mutex_lock(&lock);
+  int r = unsafe();
+  pthread_mutex_unlock(&lock);
+  return r ? r : give(0, own_default, 0, op);
+}
+TWO(cuMemcpyHtoD_v2, _ptds, (ptr to, void *from, size_t n), return copy_in(to, from, n, O);)
 TWO(cuMemcpyDtoH_v2, _ptds, (void *to, ptr from, size_t n), GIVE(0, 1, copy((ptr)to, from, n)))
 TWO(cuMemcpyDtoD_v2, _ptds, (ptr to, ptr from, size_t n), GIVE(0, 0, copy(to, from, n)))
 TWO(cuMemcpyHtoDAsync_v2, _ptsz, (ptr to, void *from, size_t n, CUstream s), GIVE(s, 0, from_host(to, from, n)))

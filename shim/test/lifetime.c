@@ -244,20 +244,36 @@ static void unseen_capture(void) {
   say("nodes", (uint64_t)fakeGraphNodes(graph));
 }
 
+static char large[100000];
+
+/* A small copy to the device, which does not wait for the kernels ahead of it, and a large one. */
+static void copies(void) {
+  void *stream;
+  ptr memory;
+  check(cuMemAlloc_v2(&memory, sizeof large));
+  check(cuStreamCreate(&stream, 0));
+  launch(stream, until_over);
+  launch(NULL, nothing);
+  check(cuMemcpyHtoD_v2(memory, large, 8));
+  say("copied little", 0);
+  __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+  check(cuMemcpyHtoD_v2(memory, large, sizeof large));
+  say("copied much", 0);
+}
+
 /* A stream that has the handle of a blocking stream which ended with its context. */
 static void blocking_handle(void) {
   void *ctx, *stream, *next;
-  char bytes[8] = {0};
   ptr memory;
   check(cuCtxCreate_v2(&ctx, 0, 0));
   check(cuStreamCreate(&stream, 0));
   launch(stream, nothing);
   check(cuStreamSynchronize(stream));
   check(cuCtxDestroy_v2(ctx));
-  check(cuMemAlloc_v2(&memory, 8));
+  check(cuMemAlloc_v2(&memory, sizeof large));
   check(cuStreamCreate(&next, 1));
   launch(next, until_over);
-  check(cuMemcpyHtoD_v2(memory, bytes, 8));
+  check(cuMemcpyHtoD_v2(memory, large, sizeof large));
   say("copied", next == stream);
   __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
 }
@@ -469,6 +485,7 @@ int main(int argc, char **argv) {
   else if (!strcmp(what, "unseen capture")) unseen_capture();
   else if (!strcmp(what, "blocking handle")) blocking_handle();
   else if (!strcmp(what, "named context")) named_context();
+  else if (!strcmp(what, "copies")) copies();
   else if (!strcmp(what, "context event")) recorded(0);
   else if (!strcmp(what, "launch event")) recorded(1);
   else if (!strcmp(what, "bursts")) bursts();
