@@ -177,11 +177,12 @@ struct passage {
   uint64_t ticket;
 };
 
-static bool enter(struct passage *p, void *queue, bool blocking) {
+/* done: the call returns when its command is done. */
+static bool enter(struct passage *p, void *queue, bool done) {
   if (nested || !gw_enter(&p->pass, &gw_opencl, queue, queue)) return false;
   nested = 1;
   p->queue = queue;
-  p->ticket = blocking ? gw_ticket(&gw_opencl, queue, queue) : 0;
+  p->ticket = done ? gw_ticket(&gw_opencl, queue, queue) : 0;
   p->waits = p->ticket && in_order(queue);
   return true;
 }
@@ -195,7 +196,7 @@ static void leave(struct passage *p, bool launched, bool blocking, void **event)
   }
   if (!launched) return;
   if (p->waits) gw_done(&gw_opencl, p->queue, p->queue, p->ticket);
-  if (blocking || !event || !*event) return;
+  if (p->waits || !event || !*event) return;
   uint64_t ticket = gw_ticket(&gw_opencl, p->queue, p->queue);
   if (ticket && in_order(p->queue)) remember(*event, p->queue, ticket);
 }
@@ -246,9 +247,15 @@ static const uint8_t kinds[] = {
     [at_clGetExtensionFunctionAddressForPlatform] = 0, /* so that every hook has an entry */
 };
 
+/* A blocking write returns when it has taken its data, which may be before the commands ahead of it are
+ * done. It counts as done all the same, because it takes next to no time. */
+static bool is_write(int hook) {
+  return hook == at_clEnqueueWriteBuffer || hook == at_clEnqueueWriteBufferRect || hook == at_clEnqueueWriteImage;
+}
+
 /* Before a command. Requests are alike if they begin with the same kernel. */
 static void late(int hook, void *queue, bool blocking, uintptr_t kernel) {
-  gw_opencl_late(blocking ? GW_LATE_WAITS : kinds[hook], queue, queue && in_order(queue), kernel);
+  gw_opencl_late(blocking && !is_write(hook) ? GW_LATE_WAITS : kinds[hook], queue, queue && in_order(queue), kernel);
 }
 
 #define SECOND(a, b, ...) (b)
@@ -258,7 +265,7 @@ static void late(int hook, void *queue, bool blocking, uintptr_t kernel) {
     name##_type *real = REAL(name);                                                                          \
     struct passage passage;                                                                                  \
     if (!real) return CL_INVALID_OPERATION;                                                                  \
-    if (!enter(&passage, q, blocking)) return real arguments;                                                \
+    if (!enter(&passage, q, blocking && !is_write(at_##name))) return real arguments;                        \
     if (gw_late_wanted()) late(at_##name, q, blocking, (uintptr_t)SECOND arguments);                         \
     int32_t result = real arguments;                                                                         \
     leave(&passage, result == CL_SUCCESS, blocking, e);                                                      \

@@ -43,6 +43,11 @@ func testRows(b builder) {
 					}
 				})
 			}
+			if runtime.bit == runtimeOpenCL {
+				t.Run("behind", func(t *testing.T) {
+					start(t, newDaemon(t, noSetup).Socket(), rows.dir, "rows", "behind", runtime.library).expectOK()
+				})
+			}
 			t.Run("held", func(t *testing.T) {
 				d := newDaemon(t, func(p *shimpage.Page) { p.Hold(lease) })
 				p := start(t, d.Socket(), rows.dir, "rows", "held", runtime.library)

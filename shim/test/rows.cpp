@@ -4,6 +4,7 @@
  *
  *     rows linked|dlsym|asked FILE    one after another, with a bound of one
  *     rows held FILE                  all at once, at a closed gate
+ *     rows behind FILE                OpenCL: those that may wait, each behind a command
  *
  * A row that does something wrong is named in a line "wrong ...". Which argument is the stream,
  * and whether the call waits, is stated here independently of the table.
@@ -240,14 +241,29 @@ static void hold(const std::vector<void *> &functions) {
   for (const struct row &r : rows) has_arrived(r, 1);
 }
 
+/* A blocking write returns when it has taken its data: that says nothing about the command ahead of it. All
+ * other blocking calls return when they are done, and so is what is ahead of them in the queue. */
+static void behind(const std::vector<void *> &functions) {
+  for (int i = 0; i < ROWS; i++) {
+    const struct row &r = rows[i];
+    if (!waits(r)) continue;
+    need(rows[0].call(functions[0], {-1, -1}) == 0, rows[0], "another result");
+    uint64_t ahead = page()->launched - page()->completed;
+    need(ahead > 0, rows[0], "taken for done");
+    need(r.call(functions[i], {-1, -1}) == 0, r, "another result");
+    uint64_t left = page()->launched - page()->completed;
+    need(left == (has(r, "Write") ? ahead : 0), r, "another number of commands in flight", (long)left);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  bool at_once = strcmp(argv[1], "held") == 0;
+  bool at_once = strcmp(argv[1], "held") == 0, in_turn = strcmp(argv[1], "behind") == 0;
   void *library = dlopen(argv[2], RTLD_NOW);
   std::vector<void *> functions;
   for (const struct row &r : rows) {
-    void *f = find(r, at_once ? "asked" : argv[1], library);
+    void *f = find(r, at_once || in_turn ? "asked" : argv[1], library);
     need(f || (!r.linked && strcmp(argv[1], "asked") != 0), r, "not found");
     functions.push_back(f);
   }
@@ -264,10 +280,11 @@ int main(int argc, char **argv) {
   zeCommandListCreateImmediate(nullptr, nullptr, &desc, &list);
 #endif
   int tried = 0;
-  for (int i = 0; i < ROWS && !at_once; i++) {
+  for (int i = 0; i < ROWS && !at_once && !in_turn; i++) {
     if (functions[i]) try_both(rows[i], functions[i]), tried++;
   }
   if (at_once) hold(functions);
+  if (in_turn) point(), behind(functions);
   if (wrongs) return 1;
   printf("ok rows=%d\n", at_once ? ROWS : tried);
   return 0;
