@@ -23,6 +23,7 @@
 
 enum {
   CL_SUCCESS = 0,
+  CL_COMPLETE = 0,
   CL_INVALID_OPERATION = -59,
   CL_QUEUE_PROPERTIES = 0x1093,
   CL_QUEUE_OUT_OF_ORDER = 1,
@@ -374,7 +375,8 @@ int32_t clGetEventInfo(void *event, uint32_t what, size_t size, void *value, siz
   int32_t r = real(event, what, size, value, real_size);
   bool known = r == CL_SUCCESS && what == CL_EVENT_COMMAND_EXECUTION_STATUS && value && size >= sizeof status;
   if (known) memcpy(&status, value, sizeof status);
-  if (status <= 0) gw_done(&gw_opencl, NULL, NULL, 0); /* as in event_done: it may be the last that the program asks for */
+  if (status == CL_COMPLETE) event_done(event);
+  else if (status < 0) gw_done(&gw_opencl, NULL, NULL, 0); /* as in event_done: it may be the last that the program asks for */
   return r;
 }
 

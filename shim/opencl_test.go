@@ -33,6 +33,7 @@ func testOpenCL(b builder) {
 	}
 	t.Run("user event", func(t *testing.T) { testOpenCLUserEvent(t, b.dir) })
 	t.Run("released queue", func(t *testing.T) { testOpenCLReleased(t, b.dir) })
+	t.Run("rests", func(t *testing.T) { testOpenCLRests(t, b.dir) })
 	t.Run("extension", func(t *testing.T) { testOpenCLExtension(t, b.dir) })
 	t.Run("two programs", func(t *testing.T) { testOpenCLPair(t, b.dir) })
 	t.Run("drain", func(t *testing.T) { testOpenCLDrain(t, b.dir) })
@@ -110,6 +111,16 @@ func testOpenCLReleased(t *testing.T, dir string) {
 		expectCounts(p, page, "waited", 1+5+1, 1+5+1)
 		p.expectOK()
 	}
+}
+
+// testOpenCLRests: a program that asks for the status of an event, and does not wait, tells that its
+// commands are done.
+func testOpenCLRests(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "cl-linked", "rests", "5")
+	page := d.Page()
+	expectCounts(p, page, "rests", 1+5, 1+5)
+	p.expectOK()
 }
 
 // testOpenCLUserEvent: commands that can begin only after later launches do not hang at the bound.

@@ -298,6 +298,20 @@ static int released(uint32_t commands) {
   return report("released", since);
 }
 
+/* A program that rests after it has asked until its last command was done. */
+static int rests(uint32_t commands) {
+  void *q = queue(0), *data = buffer(), *last;
+  int32_t status = 1;
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  double since = now();
+  for (uint32_t k = 0; k < commands; k++) step(q, data, k, 50, 0, NULL, k + 1 == commands ? &last : NULL), expect_step(k, 50);
+  must(clFlush(q), "clFlush");
+  for (; status; usleep(100)) must(clGetEventInfo(last, 0x11D3, sizeof status, &status, NULL), "clGetEventInfo");
+  pause_here("rests");
+  must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+  return report("rests", since);
+}
+
 static void set(void *event, int32_t status, void *done) {
   (void)event, (void)status;
   __atomic_store_n((int *)done, 1, __ATOMIC_RELEASE);
@@ -441,7 +455,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
   if (argc > 1 && strcmp(argv[1], "endless") == 0) return begin(), paced(0, 200, 0);
-  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|released|polled|callback|watched|leave|extension|beside N ...\n"), 2;
+  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|released|rests|polled|callback|watched|leave|extension|beside N ...\n"), 2;
   begin();
   if (strcmp(argv[1], "chain") == 0 && argc > 3) {
     return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
@@ -452,6 +466,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "mixed") == 0) return mixed(n);
   if (strcmp(argv[1], "user") == 0) return user(n);
   if (strcmp(argv[1], "released") == 0) return released(n);
+  if (strcmp(argv[1], "rests") == 0) return rests(n);
   if (strcmp(argv[1], "polled") == 0) return asked(n, 0);
   if (strcmp(argv[1], "callback") == 0) return asked(n, 1);
   if (strcmp(argv[1], "watched") == 0) return watched(n);
