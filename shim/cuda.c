@@ -104,20 +104,35 @@ static void *stream_of_first(const void *list, unsigned devices) {
 #define LATE(symbol, ...) \
   if (gw_late_wanted()) cuda_late(HOOK_##symbol, &pass, (const uintptr_t[]){WORDS(__VA_ARGS__)})
 
-bool cuda_copy_waits(int hook, const uintptr_t *a) {
+/* CUDA_MEMCPY2D and CUDA_MEMCPY3D: where the types of memory are. */
+static bool is_to_host(uintptr_t descriptor, size_t from, size_t to) {
+  enum { HOST_MEMORY = 1, DEVICE_MEMORY, ARRAY }; /* CUmemorytype */
+  unsigned types[2];
+  if (!descriptor) return false;
+  memcpy(&types[0], (const char *)descriptor + from, sizeof types[0]);
+  memcpy(&types[1], (const char *)descriptor + to, sizeof types[1]);
+  return (types[0] == DEVICE_MEMORY || types[0] == ARRAY) && types[1] == HOST_MEMORY;
+}
+
+enum cuda_copy cuda_copy_of(int hook, const uintptr_t *a) {
   switch (hook) {
   case HOOK_cuMemcpyHtoD:
   case HOOK_cuMemcpyHtoD_v2:
-  case HOOK_cuMemcpyHtoD_v2_ptds: return a[2] > CUDA_STAGED_BYTES;
+  case HOOK_cuMemcpyHtoD_v2_ptds: return a[2] > CUDA_STAGED_BYTES ? CUDA_COPY_OVER : CUDA_COPY_TAKEN;
   case HOOK_cuMemcpyHtoA:
   case HOOK_cuMemcpyHtoA_v2:
-  case HOOK_cuMemcpyHtoA_v2_ptds: return a[3] > CUDA_STAGED_BYTES;
+  case HOOK_cuMemcpyHtoA_v2_ptds: return a[3] > CUDA_STAGED_BYTES ? CUDA_COPY_OVER : CUDA_COPY_TAKEN;
+  case HOOK_cuMemcpy2D_v2:
+  case HOOK_cuMemcpy2D_v2_ptds:
+  case HOOK_cuMemcpy2DUnaligned_v2:
+  case HOOK_cuMemcpy2DUnaligned_v2_ptds: return is_to_host(a[0], 16, 72) ? CUDA_COPY_OVER : CUDA_COPY_RUNS;
+  case HOOK_cuMemcpy3D_v2:
+  case HOOK_cuMemcpy3D_v2_ptds: return is_to_host(a[0], 32, 120) ? CUDA_COPY_OVER : CUDA_COPY_RUNS;
   }
-  return true;
+  return CUDA_COPY_OVER;
 }
 
-/* COMMAND: the command may still run when the call returns. COPY: it counts as done then, also one that does
- * not wait, because it takes next to no time. */
+/* COMMAND: the command may still run when the call returns. COPY: see cuda_copy_of. */
 #define COMMAND(symbol, if_null, stream, ...)                                                   \
   EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                                    \
     int (*real)(__VA_ARGS__) = REAL(symbol);                                                    \
@@ -133,21 +148,22 @@ bool cuda_copy_waits(int hook, const uintptr_t *a) {
     gw_leave(&pass, result == CUDA_SUCCESS);                                                    \
     return result;                                                                              \
   }
-#define COPY(symbol, if_null, ...)                                                    \
-  EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                          \
-    int (*real)(__VA_ARGS__) = REAL(symbol);                                          \
-    void *ctx = cuda_context(), *stream = cuda_stream(NULL, if_null);                 \
-    gw_pass pass;                                                                     \
-    if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
-    if (!gw_enter(&pass, &cuda_runtime, ctx, stream)) return real(ARGS(__VA_ARGS__)); \
-    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);                          \
-    bool waits = cuda_copy_waits(HOOK_##symbol, (uintptr_t[]){WORDS(__VA_ARGS__)});   \
-    LATE(symbol, __VA_ARGS__);                                                        \
-    cuda_arrived(ctx);                                                                \
-    int result = real(ARGS(__VA_ARGS__));                                             \
-    gw_leave_done(&pass, result == CUDA_SUCCESS);                                     \
-    if (result == CUDA_SUCCESS && waits) cuda_copied(ctx, stream, ticket);            \
-    return result;                                                                    \
+#define COPY(symbol, if_null, ...)                                                          \
+  EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                                \
+    int (*real)(__VA_ARGS__) = REAL(symbol);                                                \
+    void *ctx = cuda_context(), *stream = cuda_stream(NULL, if_null);                       \
+    gw_pass pass;                                                                           \
+    if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                            \
+    if (!gw_enter(&pass, &cuda_runtime, ctx, stream)) return real(ARGS(__VA_ARGS__));       \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);                                \
+    enum cuda_copy copy = cuda_copy_of(HOOK_##symbol, (uintptr_t[]){WORDS(__VA_ARGS__)});   \
+    LATE(symbol, __VA_ARGS__);                                                              \
+    cuda_arrived(ctx);                                                                      \
+    int result = real(ARGS(__VA_ARGS__));                                                   \
+    if (copy == CUDA_COPY_RUNS) gw_leave(&pass, result == CUDA_SUCCESS);                    \
+    else gw_leave_done(&pass, result == CUDA_SUCCESS);                                      \
+    if (result == CUDA_SUCCESS && copy == CUDA_COPY_OVER) cuda_copied(ctx, stream, ticket); \
+    return result;                                                                          \
   }
 
 #define ASYNC(symbol, name, since, stream, ...) \

@@ -110,8 +110,13 @@ void cuda_copied(void *ctx, void *stream, uint64_t ticket);
  * without a stream. */
 #define CUDA_STAGED_BYTES 65536
 
-/* Whether a copy between host and device, by a call without a stream, waits for the commands ahead of it. */
-bool cuda_copy_waits(int hook, const uintptr_t *arguments);
+/* What is known of a copy when its call, one without a stream, returns. */
+enum cuda_copy {
+  CUDA_COPY_RUNS,  /* nothing */
+  CUDA_COPY_TAKEN, /* it has taken its data, and takes next to no time */
+  CUDA_COPY_OVER,  /* it is done, and so are the commands ahead of it */
+};
+enum cuda_copy cuda_copy_of(int hook, const uintptr_t *arguments);
 
 /* Late entry, before a command that is launched by the hook's call with these arguments. */
 void cuda_late(int hook, const gw_pass *pass, const uintptr_t *arguments);

@@ -9,8 +9,8 @@
  *          per-thread default stream instead of the legacy one
  *   SYNC   the same on the default stream; its second form is _ptds. It may return before the
  *          command is done: copies within the device and memsets do
- *   HOST   like SYNC, but when it returns all earlier commands on that stream are done: see
- *          cuda_copy_waits
+ *   HOST   like SYNC, but when it returns the copy and all earlier commands on that stream may be
+ *          known to be done: see cuda_copy_of
  *   OLD_   without a second form
  *   OTHER  not a command: it tells about completed work, captures or streams
  *
@@ -75,9 +75,9 @@ SYNC(cuMemcpyAtoD_v2, "cuMemcpyAtoD", 3020, 0, D, P, Z, Z)
 HOST(cuMemcpyHtoA_v2, "cuMemcpyHtoA", 3020, 0, P, Z, P, Z)
 HOST(cuMemcpyAtoH_v2, "cuMemcpyAtoH", 3020, 0, P, P, Z, Z)
 SYNC(cuMemcpyAtoA_v2, "cuMemcpyAtoA", 3020, 0, P, Z, P, Z, Z)
-SYNC(cuMemcpy2D_v2, "cuMemcpy2D", 3020, 0, P)
-SYNC(cuMemcpy2DUnaligned_v2, "cuMemcpy2DUnaligned", 3020, 0, P)
-SYNC(cuMemcpy3D_v2, "cuMemcpy3D", 3020, 0, P)
+HOST(cuMemcpy2D_v2, "cuMemcpy2D", 3020, 0, P)
+HOST(cuMemcpy2DUnaligned_v2, "cuMemcpy2DUnaligned", 3020, 0, P)
+HOST(cuMemcpy3D_v2, "cuMemcpy3D", 3020, 0, P)
 SYNC(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000, 0, P)
 
 /* Managed memory. A location that is passed by value takes one 8-byte register. */

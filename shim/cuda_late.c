@@ -44,6 +44,9 @@ static const uint8_t kinds[HOOKS] = {
     BOTH(cuMemcpyDtoH_v2, _ptds, GW_LATE_WAITS),
     BOTH(cuMemcpyHtoA_v2, _ptds, GW_LATE_WAITS),
     BOTH(cuMemcpyAtoH_v2, _ptds, GW_LATE_WAITS),
+    BOTH(cuMemcpy2D_v2, _ptds, GW_LATE_WAITS),
+    BOTH(cuMemcpy2DUnaligned_v2, _ptds, GW_LATE_WAITS),
+    BOTH(cuMemcpy3D_v2, _ptds, GW_LATE_WAITS),
     [HOOK_cuMemcpyHtoD] = GW_LATE_WAITS,
     [HOOK_cuMemcpyDtoH] = GW_LATE_WAITS,
     [HOOK_cuMemcpyHtoA] = GW_LATE_WAITS,
@@ -140,7 +143,7 @@ static enum gw_late_kind kind_by_memory(int hook, const uintptr_t *a) {
 }
 
 static enum gw_late_kind kind_of(int hook, const uintptr_t *a) {
-  if (kinds[hook] == GW_LATE_WAITS && !cuda_copy_waits(hook, a)) return GW_LATE_RELEASES;
+  if (kinds[hook] == GW_LATE_WAITS && cuda_copy_of(hook, a) != CUDA_COPY_OVER) return GW_LATE_RELEASES;
   if (kinds[hook] != GW_LATE_QUIET) return kinds[hook];
   /* Such a copy may be what the program waits for, whether the request has entered late or not. */
   bool to_host = hook == HOOK_cuMemcpyDtoHAsync_v2 || hook == HOOK_cuMemcpyDtoHAsync_v2_ptsz;

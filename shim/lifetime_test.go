@@ -194,7 +194,8 @@ func testNamedContext(t *testing.T, dir string) {
 	p.expectOK()
 }
 
-// testCopies: a small copy to the device says nothing about the kernels ahead of it, a large one does.
+// testCopies: a small copy to the device says nothing about the kernels ahead of it, a large one does. A
+// copy of rows does if it is one to the host.
 func testCopies(t *testing.T, dir string) {
 	for name, prepare := range map[string]func(*shimpage.Page){"open": noSetup, "late entry": lateEntry(shimpage.LateAuto)} {
 		t.Run(name, func(t *testing.T) {
@@ -203,6 +204,8 @@ func testCopies(t *testing.T, dir string) {
 			page := d.Page()
 			expectCounts(p, page, "copied little", 3, 1)
 			expectCounts(p, page, "copied much", 4, 4)
+			expectCounts(p, page, "copied a row", 6, 4)
+			expectCounts(p, page, "copied a row to the host", 7, 7)
 			p.expectOK()
 		})
 	}

@@ -459,6 +459,21 @@ static int copy_in(ptr to, const void *from, size_t n, int own_default) {
   return r ? r : give(0, own_default, 0, op);
 }
 TWO(cuMemcpyHtoD_v2, _ptds, (ptr to, void *from, size_t n), return copy_in(to, from, n, O);)
+/* Copies one row. To the host it is done when the call returns. */
+struct rectangle {
+  size_t from_x, from_y;
+  unsigned from_type;
+  void *from_host;
+  ptr from, from_array;
+  size_t from_pitch, to_x, to_y;
+  unsigned to_type;
+  void *to_host;
+  ptr to, to_array;
+  size_t to_pitch, width, height;
+};
+TWO(cuMemcpy2DUnaligned_v2, _ptds, (const struct rectangle *r),
+    if (r->height != 1 || r->from_type != DEVICE) return INVALID;
+    GIVE(0, r->to_type == HOST, copy(r->to_type == HOST ? (ptr)r->to_host : r->to, r->from, r->width)))
 TWO(cuMemcpyDtoH_v2, _ptds, (void *to, ptr from, size_t n), GIVE(0, 1, copy((ptr)to, from, n)))
 TWO(cuMemcpyDtoD_v2, _ptds, (ptr to, ptr from, size_t n), GIVE(0, 0, copy(to, from, n)))
 TWO(cuMemcpyHtoDAsync_v2, _ptsz, (ptr to, void *from, size_t n, CUstream s), GIVE(s, 0, from_host(to, from, n)))

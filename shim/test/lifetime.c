@@ -246,7 +246,22 @@ static void unseen_capture(void) {
 
 static char large[100000];
 
-/* A small copy to the device, which does not wait for the kernels ahead of it, and a large one. */
+int cuMemcpy2DUnaligned_v2(const void *);
+static void copy_row(ptr from, void *to_host, ptr to) {
+  struct {
+    size_t from_x, from_y, from_type;
+    void *from_host;
+    ptr from, from_array;
+    size_t from_pitch, to_x, to_y, to_type;
+    void *to_host;
+    ptr to, to_array;
+    size_t to_pitch, width, height;
+  } row = {.from_type = 2, .from = from, .to_type = to_host ? 1 : 2, .to_host = to_host, .to = to, .width = 8, .height = 1};
+  check(cuMemcpy2DUnaligned_v2(&row));
+}
+
+/* A small copy to the device, which does not wait for the kernels ahead of it, and a large one. Then rows,
+ * within the device and to the host. */
 static void copies(void) {
   void *stream;
   ptr memory;
@@ -259,6 +274,13 @@ static void copies(void) {
   __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
   check(cuMemcpyHtoD_v2(memory, large, sizeof large));
   say("copied much", 0);
+  over = 0;
+  launch(NULL, until_over);
+  copy_row(memory, NULL, memory + 8);
+  say("copied a row", 0);
+  __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+  copy_row(memory, large, 0);
+  say("copied a row to the host", 0);
 }
 
 /* A stream that has the handle of a blocking stream which ended with its context. */
