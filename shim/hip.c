@@ -269,9 +269,12 @@ static void forget_recorded(void *event) {
   gw_unlock(&lock);
 }
 
+/* A created stream may be waited for while the device of another one is current. */
+static void *context_of(void *key, void *current) { return key && !((uintptr_t)key & 1) ? GW_ALL : current; }
+
 static void event_done(void *event) {
   struct recorded r = find_recorded(event);
-  if (r.event) gw_done(&gw_hip, r.ctx, r.key, r.ticket);
+  if (r.event) gw_done(&gw_hip, context_of(r.key, r.ctx), r.key, r.ticket);
 }
 
 /* A stream is about to wait for an event, or without one for a value: see class.h. */
@@ -400,14 +403,14 @@ CALL(hipLaunchByPtr, configured, 0, (const void *f), (f))
     return r;                                                                                                \
   }
 #define STREAM_IS_DONE(name, parameters, arguments, stream)                                                  \
-  AROUND(name, parameters, arguments, void *ctx = context(); void *key = key_of(stream);                     \
+  AROUND(name, parameters, arguments, void *key = key_of(stream); void *ctx = context_of(key, context());    \
          uint64_t ticket = gw_ticket(&gw_hip, ctx, key); gw_late_waits(), gw_done(&gw_hip, ctx, key, ticket))
 #define DEVICE_IS_DONE(name)                                                                                 \
   AROUND(name, (void), (), void *ctx = context(); uint64_t ticket = gw_ticket(&gw_hip, ctx, GW_ALL);         \
          gw_late_waits(), gw_done(&gw_hip, ctx, GW_ALL, ticket))
 #define RECORDS(name, parameters, arguments, stream)                                                         \
   AROUND(name, parameters, arguments, void *ctx = context(); void *key = key_of(stream);                     \
-         uint64_t ticket = gw_ticket(&gw_hip, ctx, key),                                                     \
+         uint64_t ticket = gw_ticket(&gw_hip, context_of(key, ctx), key),                                    \
          remember((struct recorded){event, ctx, key, ticket}))
 
 STREAM_IS_DONE(hipStreamSynchronize, (void *s), (s), s)

@@ -30,6 +30,7 @@ func testHIP(b builder) {
 	t.Run("capture is not held", func(t *testing.T) { testHIPCapture(t, b.dir) })
 	t.Run("event recorded again", func(t *testing.T) { testHIPEventAgain(t, b.dir) })
 	t.Run("destroyed stream", func(t *testing.T) { testHIPDestroyed(t, b.dir) })
+	t.Run("devices", func(t *testing.T) { testHIPDevices(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testHIPDeadDaemon(t, b.dir) })
 	t.Run("late entry", func(t *testing.T) { testHIPLate(t, b.dir) })
 	t.Run("late entry and sharing", func(t *testing.T) { testHIPShared(t, b.dir) })
@@ -115,6 +116,16 @@ func testHIPEventAgain(t *testing.T, dir string) {
 		t.Errorf("%d of %d commands count as done on a busy stream, want 0 of 3", c.Completed, c.Launched)
 	}
 	p.send("go on")
+	p.expectOK()
+}
+
+// testHIPDevices: a wait for a stream or an event tells that commands are done whatever device is current.
+func testHIPDevices(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "hip-linked", "devices", "3")
+	page := d.Page()
+	expectCounts(p, page, "waited for a stream", 6, 3)
+	expectCounts(p, page, "waited for an event", 6, 6)
 	p.expectOK()
 }
 

@@ -14,6 +14,7 @@
  *     hipwork shares N     requests after call N that shares memory or an event with other processes
  *     hipwork destroyed N  destroys a stream while its kernel runs
  *     hipwork ended N      threads that end without a wait
+ *     hipwork devices N    waits for streams of another device than the current one
  *     hipwork unseen N     captures that the shim does not see, beside requests and on their stream
  *
  * A command that is lost, run twice or out of order changes the results. Built twice, like
@@ -41,6 +42,7 @@ struct ipc_handle {
   F(int, hipStreamDestroy, (void *))                                                                         \
   F(int, hipStreamSynchronize, (void *))                                                                     \
   F(int, hipDeviceSynchronize, (void))                                                                       \
+  F(int, hipSetDevice, (int))                                                                                \
   F(int, hipLaunchKernel, (const void *, dim3, dim3, void **, size_t, void *))                               \
   F(int, hipLaunchKernel_spt, (const void *, dim3, dim3, void **, size_t, void *))                           \
   F(int, hipModuleLaunchKernel,                                                                              \
@@ -481,17 +483,33 @@ static int ended(uint64_t n) {
   return finish("ended", 0, 0);
 }
 
+/* Streams of one device, for which the program waits while another one is current. */
+static int devices(uint64_t n) {
+  void *streams[2], *event;
+  MUST(hipSetDevice(1));
+  for (int i = 0; i < 2; i++) MUST(hipStreamCreate(&streams[i]));
+  MUST(hipEventCreateWithFlags(&event, 2));
+  for (uint64_t k = 0; k < 2 * n; k++) launch(x_step, k, streams[k % 2]);
+  MUST(hipSetDevice(0));
+  MUST(hipEventRecord(event, streams[1]));
+  MUST(hipStreamSynchronize(streams[0]));
+  say("waited for a stream");
+  MUST(hipEventSynchronize(event));
+  say("waited for an event");
+  return finish("devices", 0, 0);
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
     int (*run)(uint64_t);
   } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
                {"later", later}, {"again", again},     {"steps", steps},
-               {"requests", requests}, {"frees", frees}, {"shares", shares}, {"destroyed", destroyed}, {"ended", ended}, {"unseen", unseen}, {"classes", classes}};
+               {"requests", requests}, {"frees", frees}, {"shares", shares}, {"destroyed", destroyed}, {"ended", ended}, {"devices", devices}, {"unseen", unseen}, {"classes", classes}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|frees|shares|destroyed|ended|unseen|classes N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|frees|shares|destroyed|ended|devices|unseen|classes N\n"), 2;
 }
