@@ -146,7 +146,8 @@ EXPORTED int cuCtxSynchronize_v2(void *ctx) {
   return result;
 }
 
-/* A created stream may be waited for in any context, a default stream only in its own. */
+/* A created stream may be waited for in any context, and an event recorded in it; a default stream only in
+ * its own. */
 static void *context_of(void *key) { return (uintptr_t)key & 3 ? cuda_context() : GW_ALL; }
 
 /* A query must not wait, so it has no end. */
@@ -196,7 +197,7 @@ static void event_recorded(void *event, void *ctx, void *key, uint64_t ticket) {
 
 #define RECORD(symbol, if_null)                                          \
   EXPORTED int symbol(void *event, void *stream) {                       \
-    void *ctx = cuda_context(), *key = cuda_stream(stream, if_null);     \
+    void *key = cuda_stream(stream, if_null), *ctx = context_of(key);    \
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                \
     CALL(symbol, (void *, void *), (event, stream));                     \
     if (result == CUDA_SUCCESS) event_recorded(event, ctx, key, ticket); \
@@ -207,7 +208,7 @@ RECORD(cuEventRecord_ptsz, PER_THREAD)
 
 #define RECORD_WITH_FLAGS(symbol, if_null)                               \
   EXPORTED int symbol(void *event, void *stream, unsigned flags) {       \
-    void *ctx = cuda_context(), *key = cuda_stream(stream, if_null);     \
+    void *key = cuda_stream(stream, if_null), *ctx = context_of(key);    \
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                \
     CALL(symbol, (void *, void *, unsigned), (event, stream, flags));    \
     if (result == CUDA_SUCCESS) event_recorded(event, ctx, key, ticket); \

@@ -782,20 +782,25 @@ static void own_streams(int n) {
   MUST(cu.cuCtxSynchronize());
 }
 
-/* Waits for a stream in another context than its own. */
+/* Waits in another context than its own for a stream, or for an event that it has recorded there. */
 static void across(int n) {
-  void *first, *second, *s;
+  void *first, *second, *s, *event;
   char line[8];
   ptr p = word();
   MUST(cu.cuCtxGetCurrent(&first));
   MUST(cu.cuCtxCreate(&second, 0, 0));
   MUST(create(&s, 1));
-  for (int i = 0; i < n; i++) MUST(put(p, i, s));
-  MUST(cu.cuCtxSetCurrent(first));
-  MUST(cu.cuStreamSynchronize(s));
-  printf("done %d\n", n);
-  fflush(stdout);
-  if (!fgets(line, sizeof line, stdin)) exit(1);
+  MUST(cu.cuEventCreate(&event, 2));
+  for (int by_event = 0; by_event < 2; by_event++) {
+    MUST(cu.cuCtxSetCurrent(second));
+    for (int i = 0; i < n; i++) MUST(put(p, i, s));
+    MUST(cu.cuCtxSetCurrent(first));
+    if (by_event) MUST(cu.cuEventRecord(event, s));
+    MUST(by_event ? cu.cuEventSynchronize(event) : cu.cuStreamSynchronize(s));
+    printf("done %d\n", n);
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) exit(1);
+  }
 }
 
 /* Never waits for one of its streams, but often for another. */

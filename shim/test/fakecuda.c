@@ -660,10 +660,9 @@ int cuEventDestroy_v2(CUevent e) {
 }
 static int record(CUevent e, CUstream stream, int own_default) {
   must_live(e);
-  if (e->ctx != current) return INVALID;
   pthread_mutex_lock(&lock);
   CUstream s = stream_for(stream, own_default);
-  int r = put(s, (struct op){.run = run_nothing});
+  int r = e->ctx == (s->ctx ? s->ctx : current) ? put(s, (struct op){.run = run_nothing}) : INVALID;
   if (r == OK) {
     e->stream = s;
     e->at = s->given;
