@@ -58,9 +58,14 @@ const struct cuda_driver *cuda_driver(void);
 /* The current context of this thread, or NULL. */
 void *cuda_context(void);
 
-/* The context of a command on the stream: the current one of this thread. For a created stream
- * it is cached until a stream or context is destroyed. */
+/* The context of a command on the stream. A copy may be put on a stream of another context than the current
+ * one; a created stream has the context in which it was created, if that is known, and it is cached until a
+ * stream or context is destroyed. */
 void *cuda_context_for(void *stream);
+
+/* The context in which a stream was created; NULL: unknown. */
+void *cuda_context_of(void *stream);
+
 extern uint32_t cuda_destroyed; /* how many were destroyed */
 static inline void cuda_count_destroyed(void) { __atomic_add_fetch(&cuda_destroyed, 1, __ATOMIC_RELEASE); }
 
@@ -96,8 +101,9 @@ void cuda_green_forget(void *stream);
 /* An event is recorded by a call, and it is not known behind which commands of which stream. */
 void cuda_event_recorded_elsewhere(void *event);
 
-/* A stream was created. */
+/* A stream was created: in the current context, or for a green context. */
 void cuda_stream_created(void *stream, unsigned flags);
+void cuda_green_stream_created(void *stream);
 
 /* A context, or with GW_ALL every context, ends: forgets which streams of it are blocking. */
 void cuda_events_context_gone(void *ctx);

@@ -163,7 +163,7 @@ EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {
 EXPORTED int cuGreenCtxStreamCreate(void **stream, void *green, unsigned flags, int priority) {
   CALL(cuGreenCtxStreamCreate, (void **, void *, unsigned, int), (stream, green, flags, priority));
   if (result == CUDA_SUCCESS && stream) {
-    cuda_stream_created(*stream, flags);
+    cuda_green_stream_created(*stream);
     remember((struct made){.green = green, .stream = *stream});
   }
   return result;

@@ -64,23 +64,50 @@ static void set_blocking(int i, void *ctx, void *stream) {
   __atomic_store_n(&blocking[i].stream, stream, __ATOMIC_RELEASE);
 }
 
+/* The context of each stream. The table loses entries. */
+#define OWNED 512
+static struct owned {
+  void *ctx, *stream; /* as above */
+} owned[OWNED];
+
+static struct owned *owned_by(const void *stream) {
+  return &owned[((uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15ull) >> 55];
+}
+
+static void set_owned(struct owned *o, void *ctx, void *stream) {
+  __atomic_store_n(&o->stream, NULL, __ATOMIC_RELAXED);
+  __atomic_store_n(&o->ctx, ctx, __ATOMIC_RELEASE);
+  __atomic_store_n(&o->stream, stream, __ATOMIC_RELEASE);
+}
+
+void *cuda_context_of(void *stream) {
+  struct owned *o = owned_by(stream);
+  if (__atomic_load_n(&o->stream, __ATOMIC_ACQUIRE) != stream) return NULL;
+  void *ctx = __atomic_load_n(&o->ctx, __ATOMIC_ACQUIRE);
+  return __atomic_load_n(&o->stream, __ATOMIC_RELAXED) == stream ? ctx : NULL;
+}
+
 /* A stream of this context, or of every context with GW_ALL, ends; with stream GW_ALL all of them. */
-static void remove_blocking(void *ctx, void *stream) {
+static void forget_streams(void *ctx, void *stream) {
   gw_lock(&lock);
   for (int i = 0; i < MAX_BLOCKING; i++) {
     bool same = (ctx == GW_ALL || blocking[i].ctx == ctx) && (stream == GW_ALL || blocking[i].stream == stream);
     if (same) set_blocking(i, NULL, NULL);
+  }
+  for (struct owned *o = stream == GW_ALL ? owned : owned_by(stream), *end = stream == GW_ALL ? owned + OWNED : o + 1; o < end; o++) {
+    bool same = (ctx == GW_ALL || o->ctx == ctx) && (stream == GW_ALL || o->stream == stream);
+    if (same) set_owned(o, NULL, NULL);
   }
   gw_unlock(&lock);
 }
 
 /* The driver may give a stream the handle of one that ended without a call of the program. */
 void cuda_stream_created(void *stream, unsigned flags) {
-  remove_blocking(GW_ALL, stream);
-  if (flags & NON_BLOCKING_FLAG) return;
+  forget_streams(GW_ALL, stream);
   void *ctx = cuda_context();
   gw_lock(&lock);
-  for (int i = 0; i < MAX_BLOCKING; i++) {
+  set_owned(owned_by(stream), ctx, stream);
+  for (int i = 0; i < MAX_BLOCKING && !(flags & NON_BLOCKING_FLAG); i++) {
     if (blocking[i].stream) continue;
     set_blocking(i, ctx, stream);
     break;
@@ -88,13 +115,15 @@ void cuda_stream_created(void *stream, unsigned flags) {
   gw_unlock(&lock);
 }
 
+void cuda_green_stream_created(void *stream) { forget_streams(GW_ALL, stream); }
+
 /* How often a library was unloaded or a context destroyed: kernels are not loaded any more then, and later
  * ones may have their handles. */
 static uint64_t unloads;
 static void count_unload(void) { __atomic_add_fetch(&unloads, 1, __ATOMIC_RELAXED); }
 
 void cuda_events_context_gone(void *ctx) {
-  remove_blocking(ctx, GW_ALL);
+  forget_streams(ctx, GW_ALL);
   count_unload();
 }
 
@@ -111,6 +140,7 @@ void cuda_events_forked(void) {
   lock = (gw_lock_t){0};
   __builtin_memset(recordings, 0, sizeof recordings);
   __builtin_memset(blocking, 0, sizeof blocking);
+  __builtin_memset(owned, 0, sizeof owned);
 }
 
 /* Before a call that waits for work of the program or asks whether it is done. */
@@ -320,7 +350,7 @@ EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int prior
     if (stream && stream != LEGACY && stream != PER_THREAD) {                           \
       capture = gw_capture_on(&cuda_runtime, stream);                                   \
       gw_destroying(&cuda_runtime, GW_ALL, stream);                                     \
-      remove_blocking(GW_ALL, stream);                                                  \
+      forget_streams(GW_ALL, stream);                                                   \
       cuda_green_forget(stream);                                                        \
     }                                                                                   \
     cuda_count_destroyed();                                                             \

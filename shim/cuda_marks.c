@@ -58,7 +58,8 @@ void *cuda_context_for(void *stream) {
   if (last.stream == stream && last.destroyed == destroyed) return last.ctx;
   last.stream = stream;
   last.destroyed = destroyed;
-  return last.ctx = cuda_context();
+  void *ctx = cuda_context_of(stream);
+  return last.ctx = ctx ? ctx : cuda_context();
 }
 
 static __thread uint64_t this_thread __attribute__((aligned(8)));

@@ -43,6 +43,7 @@ func TestLifetimes(t *testing.T) {
 		{"blocking handle", testBlockingHandle},
 		{"named context", testNamedContext},
 		{"copies", testCopies},
+		{"copies across contexts", testCopiesAcross},
 		{"recorded event", testRecordedEvent},
 		{"capture beside", testCaptureBeside},
 		{"ended thread", testEndedThread},
@@ -208,6 +209,22 @@ func testCopies(t *testing.T, dir string) {
 			expectCounts(p, page, "copied a row to the host", 7, 7)
 			p.expectOK()
 		})
+	}
+}
+
+// testCopiesAcross: copies that are put on a stream while the context of another device is current belong
+// to the stream's context, and do not take the kernels there with them.
+func testCopiesAcross(t *testing.T, dir string) {
+	for _, most := range []uint32{0, 2} {
+		d := newDaemon(t, bound(most, 1))
+		p := start(t, d.Socket(), dir, "lifetime", "copies across")
+		page := d.Page()
+		if n := field(t, p.waitFor("in flight"), "n"); most != 0 && n > uint64(most) && !stalled(t, page.Counters()) {
+			t.Errorf("%d commands in flight, want at most %d", n, most)
+		}
+		p.send("")
+		expectCounts(p, page, "waited for the context", 12, 12)
+		p.expectOK()
 	}
 }
 

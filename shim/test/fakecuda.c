@@ -864,6 +864,13 @@ uint64_t fakeBlocked(void) {
   return n;
 }
 
+uint64_t fakeInFlight(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t n = in_flight;
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+
 void fakeCounts(uint64_t *all, uint64_t *at_once) {
   pthread_mutex_lock(&lock);
   *all = commands;

@@ -24,7 +24,7 @@ int cuStreamBeginCapture_v2(void *, int), cuStreamEndCapture(void *, void **), c
 int cuCtxCreate_v2(void **, U, int), cuCtxDestroy_v2(void *);
 int cuMemAlloc_v2(ptr *, size_t), cuMemcpyHtoD_v2(ptr, const void *, size_t);
 int cuCtxGetCurrent(void **), cuCtxRecordEvent(void *, void *), cuLaunchKernelEx(void *, void *, void **, void **);
-uint64_t fakeBlocked(void), fakeStops(void);
+uint64_t fakeBlocked(void), fakeStops(void), fakeInFlight(void);
 void fakeWhenAsked(void (*)(void *));
 int fakeGraphNodes(void *), fakeBeginCapture(void *, int);
 int cuEventCreate(void **, U), cuEventRecord(void *, void *), cuEventSynchronize(void *), cuEventQuery(void *);
@@ -245,6 +245,26 @@ static void unseen_capture(void) {
 }
 
 static char large[100000];
+
+/* Copies on a stream while another context than its own is current, and kernels. */
+int cuMemcpyDtoDAsync_v2(ptr, ptr, size_t, void *), cuCtxSetCurrent(void *);
+static void copies_across(void) {
+  void *first, *second, *stream;
+  ptr memory;
+  check(cuCtxGetCurrent(&first));
+  check(cuCtxCreate_v2(&second, 0, 0));
+  check(cuStreamCreate(&stream, 1));
+  check(cuMemAlloc_v2(&memory, 16));
+  for (int i = 0; i < 6; i++) {
+    check(cuCtxSetCurrent(first));
+    check(cuMemcpyDtoDAsync_v2(memory, memory + 8, 8, stream));
+    check(cuCtxSetCurrent(second));
+    launch(stream, counted);
+  }
+  say("in flight", fakeInFlight());
+  check(cuCtxSynchronize());
+  say("waited for the context", 0);
+}
 
 int cuMemcpy2DUnaligned_v2(const void *);
 static void copy_row(ptr from, void *to_host, ptr to) {
@@ -508,6 +528,7 @@ int main(int argc, char **argv) {
   else if (!strcmp(what, "blocking handle")) blocking_handle();
   else if (!strcmp(what, "named context")) named_context();
   else if (!strcmp(what, "copies")) copies();
+  else if (!strcmp(what, "copies across")) copies_across();
   else if (!strcmp(what, "context event")) recorded(0);
   else if (!strcmp(what, "launch event")) recorded(1);
   else if (!strcmp(what, "bursts")) bursts();
