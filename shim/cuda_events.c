@@ -94,7 +94,7 @@ static void forget_streams(void *ctx, void *stream) {
     bool same = (ctx == GW_ALL || blocking[i].ctx == ctx) && (stream == GW_ALL || blocking[i].stream == stream);
     if (same) set_blocking(i, NULL, NULL);
   }
-  for (struct owned *o = stream == GW_ALL ? owned : owned_by(stream), *end = stream == GW_ALL ? owned + OWNED : o + 1; o < end; o++) {
+  for (struct owned *o = owned; o < owned + OWNED; o++) {
     bool same = (ctx == GW_ALL || o->ctx == ctx) && (stream == GW_ALL || o->stream == stream);
     if (same) set_owned(o, NULL, NULL);
   }
