@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 	case "shim":
 		runShimProcess(os.Args[1], os.Args[2])
 		os.Exit(0)
+	case "caller":
+		connectAndExit(os.Args[1])
 	case "server":
 		serveUntilKilled(os.Args[1])
 	case "soak":

@@ -66,8 +66,8 @@ func (d *Daemon) adminSettingsOf(info *proc.Process, conf *config.Config, all co
 	return out
 }
 
-// lockProcess returns a process, added if it is not known, with d.mu held. A pid
-// with another start time is another process.
+// lockProcess returns a process, added if it is not known, with d.mu held. A pid with another start
+// time is another process. One that a later process with its pid has replaced is not added.
 func (d *Daemon) lockProcess(info proc.Process) *process {
 	d.mu.Lock()
 	for {
@@ -80,7 +80,9 @@ func (d *Daemon) lockProcess(info proc.Process) *process {
 		d.mu.Lock()
 		if d.conf == conf && d.containers.Load() == all && d.processByID(info.ID()) == nil {
 			p := d.newProcess(from)
-			d.processes[info.PID] = p
+			if other := d.processes[info.PID]; other == nil || other.info.Start <= info.Start {
+				d.processes[info.PID] = p
+			}
 			return p
 		}
 	}

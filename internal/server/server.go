@@ -88,6 +88,10 @@ type ShimProcess struct {
 	Runtime string // as the process reports it: any text
 
 	PageVersion uint32 // of the page that it gets; zero: the highest
+
+	// Exited reports whether the process has exited, so that what was just read about PID may be
+	// about another process; nil: it has not.
+	Exited func() bool
 }
 
 // PageHost shares a page of memory with each process that loaded the shim.

@@ -21,7 +21,7 @@ func (s *Server) beginShim(c *connection, by caller, r request) error {
 	}
 	version := s.pageVersions.Common(r.shimVersions)
 	fds, leave, err := s.cfg.Pages.Admit(ShimProcess{
-		PID: by.pid, UID: by.uid, Account: by.account, All: by.all, Runtime: r.shimRuntime, PageVersion: version,
+		PID: by.pid, UID: by.uid, Account: by.account, All: by.all, Runtime: r.shimRuntime, PageVersion: version, Exited: process.Exited,
 	})
 	if err != nil {
 		process.Close()
@@ -34,10 +34,6 @@ func (s *Server) beginShim(c *connection, by caller, r request) error {
 	}()
 	h := &held{end: leave, process: process, events: unix.POLLIN | unix.POLLRDHUP}
 	return s.hold(c, h, func(conn socket) error {
-		// If the caller is still alive, what the node read about its pid is about it.
-		if process.Exited() {
-			return syscall.ESRCH
-		}
 		_, _, err := conn.(*net.UnixConn).WriteMsgUnix(fmt.Appendf(nil, switching, version), syscall.UnixRights(fds[:]...), nil)
 		return err
 	})

@@ -53,7 +53,7 @@ type Backend struct {
 // connection is a process that loaded the shim, with the page that it shares.
 type connection struct {
 	account  uint32 // the user that the page counts for
-	pid      int
+	id       proc.ID
 	page     *shimpage.Page
 	gate     *Gate
 	handle   hal.QueueHandle
@@ -125,12 +125,16 @@ func (b *Backend) Wake() { b.doorbells.Wake() }
 func (b *Backend) GateOf(pid int) *Gate {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var latest *connection // the process of an earlier one has exited
 	for _, c := range b.connections {
-		if c.pid == pid && !c.replaced {
-			return c.gate
+		if c.id.PID == pid && !c.replaced && (latest == nil || c.id.Start > latest.id.Start) {
+			latest = c
 		}
 	}
-	return nil
+	if latest == nil {
+		return nil
+	}
+	return latest.gate
 }
 
 // Admit implements server.PageHost: it makes a page for a process that connected.
@@ -139,12 +143,15 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 	if err != nil {
 		return fds, nil, server.NotFound("read process %d: %w", v.PID, err)
 	}
+	if v.Exited != nil && v.Exited() {
+		return fds, nil, server.NotFound("share memory: process %d, the caller, has exited", v.PID)
+	}
 	host, admitted, err := b.beginAdmit(v)
 	if err != nil {
 		return fds, nil, err
 	}
 	defer admitted()
-	c := &connection{account: v.Account, pid: v.PID, priority: processPriority}
+	c := &connection{account: v.Account, id: info.ID(), priority: processPriority}
 	if slices.Contains(runtimes, v.Runtime) {
 		c.runtime = v.Runtime
 	}
@@ -235,7 +242,7 @@ func (b *Backend) descriptors(p *shimpage.Page) (fds [3]int, err error) {
 func (b *Backend) connect(c *connection, host hal.Host, info proc.Process, v server.ShimProcess) error {
 	b.mu.Lock()
 	for _, old := range b.connections {
-		if old.pid == info.PID && !old.replaced {
+		if old.id == c.id && !old.replaced {
 			old.replaced = true
 			b.withdraw(old)
 		}

@@ -62,7 +62,7 @@ func TestReportsOfAnAccountAreLimited(t *testing.T) {
 		}
 		p.Page.Hints.Store(pageabi.HintEntries)
 	}
-	other := b.connections[pages].pid
+	other := b.connections[pages].id.PID
 	f := haltest.NewFacts()
 	var started, finished, hints int
 	for turn := 1; turn <= 4; turn++ {
@@ -70,7 +70,7 @@ func TestReportsOfAnAccountAreLimited(t *testing.T) {
 		b.Poll(1, f)
 		started, finished, hints = 0, 0, 0
 		for _, c := range b.connections[:pages] {
-			started, finished, hints = started+f.Started[c.pid], finished+len(f.Finished[c.pid]), hints+len(f.Hints[c.pid])
+			started, finished, hints = started+f.Started[c.id.PID], finished+len(f.Finished[c.id.PID]), hints+len(f.Hints[c.id.PID])
 		}
 		for i, n := range []int{started, finished, hints} {
 			if n-before[i] > maxReports {
