@@ -21,7 +21,7 @@ type fair struct {
 	planner
 	entityOf func(*sched.Queue) uint64               // ID of the queue's entity, not zero
 	weightOf func(*sched.Queue) int64                // in units; an entity has the highest weight of its queues
-	adjust   func([]entity)                          // optional: changes the weights
+	adjust   func([]entity)                          // optional: changes newWeight
 	turn     func(weight, total int64) time.Duration // length of a turn; total is the weight of all runnable entities
 	bonus    time.Duration                           // see vclock.join
 
@@ -38,12 +38,13 @@ type fair struct {
 type servedBefore struct {
 	served time.Duration
 	known  bool
+	extra  extra
 }
 
 type entity struct {
 	vtime
 	id         uint64
-	weight     int64
+	newWeight  int64         // from this plan on
 	usedInTurn time.Duration // service in the current turn
 	open       bool          // it has a queue
 	ready      bool          // one of its queues is runnable
@@ -71,7 +72,7 @@ func (f *fair) Plan(v *sched.View) sched.Plan {
 		f.turnStart.postpone(v, e.usedInTurn, length)
 		if v.Now >= f.turnStart.Add(length) {
 			if e.usedInTurn == 0 {
-				e.prepay(length, e.weight)
+				e.prepay(length)
 			}
 			current = -1
 		}
@@ -118,15 +119,20 @@ func (f *fair) update(v *sched.View) {
 	before := f.lastServed.update(v.Queues)
 	for i := range v.Queues {
 		q, e := &v.Queues[i], &f.entities[f.entityIndex[i]]
+		outside := before[i].extra.update(q, e.id == f.turnOf)
 		if used := q.Served - before[i].served; before[i].known && used > 0 {
 			e.usedInTurn += used
-			e.charge(used, e.weight)
+			if outside {
+				f.clock.chargeExtra(&e.vtime, used)
+			} else {
+				e.charge(used)
+			}
 		}
-		before[i] = servedBefore{served: q.Served, known: true}
+		before[i].served, before[i].known = q.Served, true
 	}
 	for i := range f.entities {
-		f.clock.see(&f.entities[i].vtime, f.entities[i].weight)
-		f.entities[i].weight = 0
+		f.clock.see(&f.entities[i].vtime)
+		f.entities[i].newWeight = 0
 	}
 	f.clock.tick(v.Now)
 	for i := range f.entities {
@@ -134,10 +140,13 @@ func (f *fair) update(v *sched.View) {
 	}
 	for i := range v.Queues {
 		e := &f.entities[f.entityIndex[i]]
-		e.weight = max(e.weight, f.weightOf(&v.Queues[i]))
+		e.newWeight = max(e.newWeight, f.weightOf(&v.Queues[i]))
 	}
 	if f.adjust != nil {
 		f.adjust(f.entities)
+	}
+	for i := range f.entities {
+		f.clock.setWeight(&f.entities[i].vtime, f.entities[i].newWeight)
 	}
 }
 
@@ -152,7 +161,7 @@ func (f *fair) updateEntities(v *sched.View) {
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if at, known = f.find(q, at); !known {
-			f.entities = slices.Insert(f.entities, at, entity{id: f.entityOf(q), weight: unit})
+			f.entities = slices.Insert(f.entities, at, entity{id: f.entityOf(q), vtime: vtime{weight: unit}})
 		}
 		f.entities[at].open = true
 		f.entities[at].ready = f.entities[at].ready || q.Runnable()

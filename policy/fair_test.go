@@ -86,11 +86,11 @@ func TestWFQKnowsServiceBySlices(t *testing.T) {
 }
 
 func TestManySmallChargesAddUpToOneLarge(t *testing.T) {
-	var often, once vtime
+	often, once := vtime{weight: 1000 * unit}, vtime{weight: 1000 * unit}
 	for range 1000 {
-		often.charge(700, 1000*unit)
+		often.charge(700)
 	}
-	once.charge(700_000, 1000*unit)
+	once.charge(700_000)
 	if often.at != once.at || once.at != 700 {
 		t.Errorf("got virtual time %v by small charges and %v by one, want 700ns", often.at, once.at)
 	}
@@ -101,8 +101,8 @@ func TestManySmallChargesAddUpToOneLarge(t *testing.T) {
 func TestVirtualTimeOfWeight1IsService(t *testing.T) {
 	for name, p := range map[string]*fair{"cfs": fresh(t, "cfs").(*fair), "wfq": &fresh(t, "wfq").(*wfq).fair} {
 		for weight, want := range map[uint32]time.Duration{0: time.Second, 1: time.Second, 4: 250 * ms} {
-			var v vtime
-			v.charge(time.Second, p.weightOf(&sched.Queue{Attr: sched.Attr{Weight: weight}}))
+			v := vtime{weight: p.weightOf(&sched.Queue{Attr: sched.Attr{Weight: weight}})}
+			v.charge(time.Second)
 			if v.at != want {
 				t.Errorf("%s, weight %d: the virtual time after 1 s of service is %v, want %v", name, weight, v.at, want)
 			}
@@ -381,9 +381,9 @@ func TestShareOfTheRest(t *testing.T) {
 		{"more than all", []int64{60, 60}, 0, 2, 1},
 		{"no runnable entity without one", []int64{40}, 0, 0, 60},
 	} {
-		entities := []entity{{weight: c.idle * unit}}
+		entities := []entity{{newWeight: c.idle * unit}}
 		for _, share := range c.shares {
-			entities = append(entities, entity{weight: share * unit, ready: true})
+			entities = append(entities, entity{newWeight: share * unit, ready: true})
 		}
 		for range c.others {
 			entities = append(entities, entity{ready: true})
@@ -391,8 +391,8 @@ func TestShareOfTheRest(t *testing.T) {
 		entities = append(entities, entity{})
 		shareRest(entities)
 		for i, e := range entities[1+len(c.shares):] {
-			if e.weight != c.want*unit {
-				t.Errorf("%s: entity %d without a share has %d %%, want %d", c.name, i, e.weight/unit, c.want)
+			if e.newWeight != c.want*unit {
+				t.Errorf("%s: entity %d without a share has %d %%, want %d", c.name, i, e.newWeight/unit, c.want)
 			}
 		}
 	}

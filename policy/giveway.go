@@ -97,7 +97,8 @@ const batchBound = 4
 // queueState is what giveway keeps about one queue from plan to plan. Only batch and idle
 // queues have all of it.
 type queueState struct {
-	vtime                      // service in turns, divided by weight
+	vtime        // service in turns, divided by weight
+	extra        extra
 	class        sched.Class   // a queue that changes its class starts with a new state
 	served       time.Duration // Queue.Served at the last plan
 	servedAtTurn time.Duration // Queue.Served when the current turn began
@@ -307,11 +308,12 @@ func (st *queueState) keepsPlace(q *sched.Queue, dev *sched.Device, keepsTurn bo
 	return st.sideBySide && (yieldsBySlice(dev, q) || byCounters) || keepsTurn && byCounters
 }
 
-// update charges q for its service since the last plan, and sets whether it takes turns. Side
+// updateState charges q for its service since the last plan, and sets whether it takes turns. Side
 // by side only the service above sideBySideShare times its share counts: see limitShares. A queue that
-// keeps its turn while it rests is charged for the rest, because others wait for it. update returns
+// keeps its turn while it rests is charged for the rest, because others wait for it. It returns
 // when takesTurns changes without an event; zero: it does not.
-func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, keepsTurn bool) sched.Time {
+func (p *giveway) updateState(st *queueState, q *sched.Queue, dev *sched.Device, now sched.Time) sched.Time {
+	itsTurn := q.ID == p.current
 	if q.Attr.Class != st.class { // or the queue is new; the zero state is that of a new standard queue
 		*st = queueState{served: q.Served, servedAtTurn: q.Served, class: q.Attr.Class}
 	}
@@ -321,16 +323,22 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, 
 	if !st.takesTurns && now >= st.readyAt.Add(shortRest) {
 		st.joined = false // see recentlyReady
 	}
+	clock := &p.clocks[st.class-sched.Batch]
+	clock.setWeight(&st.vtime, q.Weight()*unit)
+	outside := st.extra.update(q, itsTurn)
 	if used := q.Served - st.served; used > 0 {
 		st.unusedTurn = false
-		if st.sideBySide {
+		switch {
+		case st.sideBySide:
 			st.ahead += used / time.Duration(q.Weight())
-		} else {
-			st.charge(used, q.Weight()*unit)
+		case outside:
+			clock.chargeExtra(&st.vtime, used)
+		default:
+			st.charge(used)
 		}
 	}
 	if st.restsSince > 0 {
-		st.charge(now.Sub(st.restsSince), q.Weight()*unit)
+		st.charge(now.Sub(st.restsSince))
 		st.restsSince = 0
 	}
 	st.served, st.triedLater = q.Served, false
@@ -342,7 +350,7 @@ func (st *queueState) update(q *sched.Queue, dev *sched.Device, now sched.Time, 
 	if q.Runnable() {
 		return 0
 	}
-	if until := st.readyAt.Add(shortRest); st.keepsPlace(q, dev, keepsTurn) && now < until && !q.Attr.Paused {
+	if until := st.readyAt.Add(shortRest); st.keepsPlace(q, dev, itsTurn && p.inRotation > 1) && now < until && !q.Attr.Paused {
 		if st.takesTurns = !st.unusedTurn; !st.sideBySide {
 			st.restsSince = now
 		}

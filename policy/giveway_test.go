@@ -571,7 +571,7 @@ func TestUnusedTurn(t *testing.T) {
 		{"with counters", func(q *sched.Queue, _ *queueState) { q.Counters.Known = true }, false},
 		{"not started", func(q *sched.Queue, _ *queueState) { q.State = sched.Starting }, false},
 	} {
-		q, a := queue, queueState{served: ms, servedAtTurn: ms, takesTurns: true, class: sched.Batch}
+		q, a := queue, queueState{vtime: vtime{weight: unit}, served: ms, servedAtTurn: ms, takesTurns: true, class: sched.Batch}
 		c.change(&q, &a)
 		p.endTurn(half, &h200Device, &q, &a)
 		if a.unusedTurn != c.want || a.takesTurns == c.want {

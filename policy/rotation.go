@@ -126,7 +126,7 @@ func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, st 
 		// idle. One with work gets there, if only for a moment, however busy the others are.
 		st.unusedTurn, st.takesTurns = true, false
 	case used == 0:
-		st.prepay(p.turnLength(), q.Weight()*unit)
+		st.prepay(p.turnLength())
 	}
 }
 

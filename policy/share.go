@@ -36,16 +36,16 @@ func shareRest(entities []entity) {
 	for i := range entities {
 		switch e := &entities[i]; {
 		case !e.ready:
-		case e.weight > 0:
-			rest -= e.weight
+		case e.newWeight > 0:
+			rest -= e.newWeight
 		default:
 			others++
 		}
 	}
 	each := max(rest/max(others, 1), unit)
 	for i := range entities {
-		if e := &entities[i]; e.weight == 0 {
-			e.weight = each
+		if e := &entities[i]; e.newWeight == 0 {
+			e.newWeight = each
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 	onlineReady := false // an online queue has work, or may have some that is not counted
 	for i := range v.Queues {
 		q, st := &v.Queues[i], &states[i]
-		s.wake = earlier(s.wake, st.update(q, dev, v.Now, q.ID == p.current && p.inRotation > 1))
+		s.wake = earlier(s.wake, p.updateState(st, q, dev, v.Now))
 		if q.ID == p.current {
 			s.current = i
 			p.turnStart.postpone(v, q.Served-st.servedAtTurn, p.turnLength())
@@ -95,7 +95,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	class := q.Attr.Class
 	s.hasBatch = true
-	p.clocks[class-sched.Batch].see(&st.vtime, q.Weight()*unit)
+	p.clocks[class-sched.Batch].see(&st.vtime)
 	if !st.takesTurns {
 		return
 	}

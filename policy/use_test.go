@@ -86,6 +86,7 @@ func TestShortRest(t *testing.T) {
 	idle.Counters.Completed, paused.Counters.Completed, paused.Attr.Paused = 1, 1, true
 	untraced := idle
 	untraced.Visits.Known = false
+	other := &giveway{current: 1}
 	for _, tt := range []struct {
 		name   string
 		dev    sched.Device
@@ -104,10 +105,10 @@ func TestShortRest(t *testing.T) {
 		{"without slices", sched.Device{}, idle, true, 0, false},
 	} {
 		var st queueState
-		st.update(&busy, &tt.dev, now, false)
+		other.updateState(&st, &busy, &tt.dev, now)
 		st.sideBySide = tt.beside
-		st.update(&tt.q, &tt.dev, now, false)
-		change := st.update(&tt.q, &tt.dev, now.Add(tt.after), false)
+		other.updateState(&st, &tt.q, &tt.dev, now)
+		change := other.updateState(&st, &tt.q, &tt.dev, now.Add(tt.after))
 		want := sched.Time(0)
 		if tt.want && !tt.q.Ready() {
 			want = now.Add(5 * ms)
@@ -121,7 +122,7 @@ func TestShortRest(t *testing.T) {
 	for i := range 5 {
 		idle.Counters.Submitted, idle.Counters.Completed = uint64(i+2), uint64(i+2)
 		for range 2 { // a second plan at the same instant is the same
-			if st.update(&idle, &h200Device, now.Add(time.Duration(i)*50*ms), false); !st.takesTurns {
+			if other.updateState(&st, &idle, &h200Device, now.Add(time.Duration(i)*50*ms)); !st.takesTurns {
 				t.Errorf("look %d: takes no turns, although it has worked since the last look", i)
 			}
 		}

@@ -17,6 +17,7 @@ const unit = 1024
 // vtime is the virtual time of one entity.
 type vtime struct {
 	at        time.Duration
+	weight    int64         // in units; zero: not set yet
 	remainder int64         // of the last division in advance
 	used      time.Duration // service since the clock last saw it
 	prepaid   time.Duration // charged for, but not yet served
@@ -24,27 +25,45 @@ type vtime struct {
 }
 
 // charge advances t by the service used.
-func (t *vtime) charge(used time.Duration, weight int64) {
+func (t *vtime) charge(used time.Duration) {
 	t.used += used
 	paid := min(used, t.prepaid)
 	t.prepaid -= paid
-	t.advance(used-paid, weight)
+	t.advance(used - paid)
+}
+
+// extra reports whether service of a queue was outside of its turns. It is kept from plan to plan.
+type extra bool
+
+// update returns whether the service that q has had since the last plan was outside of its turns: it
+// was let run for its floor turn, or because the policy was overruled, or beside all others by slices,
+// or it cannot be stopped. What a stopped queue had begun belongs to what it was let run for.
+func (x *extra) update(q *sched.Queue, itsTurn bool) bool {
+	if q.Decided.Run {
+		switch q.Decided.Reason {
+		case sched.FloorTurn, sched.PolicyOverruled, sched.Shared:
+			*x = extra(!itsTurn)
+		default:
+			*x = false
+		}
+	}
+	return bool(*x) || !itsTurn && q.Level() == sched.LevelNone
 }
 
 // prepay charges a turn in which no service was measured. The others waited for
 // it, and an entity that cannot run (its start fails, or its kernel waits for
 // another process) must not be next again and again. If the service is measured
 // late, within 100 ms, it is not charged twice.
-func (t *vtime) prepay(turn time.Duration, weight int64) {
+func (t *vtime) prepay(turn time.Duration) {
 	const maxPrepaid = 100 * time.Millisecond
 	t.prepaid = min(t.prepaid+turn, maxPrepaid)
-	t.advance(turn, weight)
+	t.advance(turn)
 }
 
-func (t *vtime) advance(d time.Duration, weight int64) {
+func (t *vtime) advance(d time.Duration) {
 	t.remainder += int64(d) * unit
-	t.at += time.Duration(t.remainder / weight)
-	t.remainder %= weight
+	t.at += time.Duration(t.remainder / t.weight)
+	t.remainder %= t.weight
 }
 
 // vclock is the clock that some entities share: the virtual time that every entity would
@@ -60,8 +79,13 @@ func (t *vtime) advance(d time.Duration, weight int64) {
 // arrive faster than turns end the clock would stand still and every older entity
 // wait. By service the clock reaches an older entity, however many others arrive.
 //
+// What an entity owes is bounded, so that no history keeps it from its share for long. A turn
+// takes an entity ahead of the clock by the service of that turn. Service outside of turns, such as
+// the floor gives to an entity of low weight again and again, takes it hardly further: see
+// chargeExtra. When its weight changes, what it owes stays the same service: see setWeight.
+//
 // At every plan, after all charges: call see for all entities, tick once, and join
-// for all entities.
+// for all entities. Weights may be set before that or after it.
 type vclock struct {
 	now       time.Duration
 	ticked    sched.Time    // when tick was last called
@@ -71,13 +95,39 @@ type vclock struct {
 	remainder int64         // of the last division in tick
 }
 
-// see adds an entity to those of the next tick. The weight is the one that it was charged by.
-func (c *vclock) see(t *vtime, weight int64) {
+// maxOwed is how much service outside of its turns an entity may owe. One turn of a queue that only
+// its gate can stop takes as long as all that it has launched, and what the floor gives it before its next
+// turn is to be charged.
+const maxOwed = 500 * time.Millisecond
+
+// chargeExtra charges t for service outside of its turns, unless t owes maxOwed already. Service that
+// is not charged does not advance the clock either: it would run ahead of the others.
+func (c *vclock) chargeExtra(t *vtime, used time.Duration) {
+	if t.at <= c.now+maxOwed*unit/time.Duration(t.weight) {
+		t.charge(used)
+	}
+}
+
+// setWeight sets the weight of an entity, by which it is charged from now on. How much service it is
+// ahead of the clock, or behind it, stays the same.
+func (c *vclock) setWeight(t *vtime, weight int64) {
+	if off := t.at - c.now; t.weight != 0 && t.weight != weight && (t.joined || off > 0) {
+		const most = float64(1 << 60) // an entity is never that far off
+		scaled := float64(off) * (float64(t.weight) / float64(weight))
+		t.at = c.now + time.Duration(max(-most, min(scaled, most)))
+	}
+	if t.weight != weight {
+		t.weight, t.remainder = weight, 0
+	}
+}
+
+// see adds an entity to those of the next tick.
+func (c *vclock) see(t *vtime) {
 	if t.joined {
 		if c.weight == 0 || t.at < c.lowest {
 			c.lowest = t.at
 		}
-		c.weight += weight
+		c.weight += t.weight
 		c.used += t.used
 	}
 	t.used = 0

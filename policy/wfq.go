@@ -53,7 +53,8 @@ func (p *wfq) Plan(v *sched.View) sched.Plan {
 		}
 		lowest = min(lowest, q.Weight())
 	}
-	p.update(v) // in case a queue without slices is opened
+	p.turnOf = 0 // there are no turns
+	p.update(v)  // in case a queue without slices is opened
 	p.begin()
 	base := max(p.base, dev.MinSharedSlice)
 	longest := max(p.longest, base)

@@ -145,23 +145,24 @@ func TestLightQueueKeepsItsTurn(t *testing.T) {
 		now := sched.Time(time.Minute)
 		q := sched.Queue{Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Submitted: 1, Known: true}}
 		st := queueState{class: sched.Batch}
-		st.update(&q, &sched.Device{}, now, true)
+		turn, other := &giveway{inRotation: 2}, &giveway{current: 1} // q has the turn, or not
+		turn.updateState(&st, &q, &sched.Device{}, now)
 		st.load.verdict = l
 		q.Counters.Completed = 1
-		if st.update(&q, &sched.Device{}, now.Add(ms), true); st.takesTurns != want {
+		if turn.updateState(&st, &q, &sched.Device{}, now.Add(ms)); st.takesTurns != want {
 			t.Errorf("load %d, out of work for a moment: takes turns %v, want %v", l, st.takesTurns, want)
 		}
 		before := st.at
-		if st.update(&q, &sched.Device{}, now.Add(3*ms), true); st.at > before != want {
+		if turn.updateState(&st, &q, &sched.Device{}, now.Add(3*ms)); st.at > before != want {
 			t.Errorf("load %d: charged for %v of a rest, want that only of a queue that keeps its turn", l, st.at-before)
 		}
-		if st.update(&q, &sched.Device{}, now.Add(6*ms), true); st.takesTurns {
+		if turn.updateState(&st, &q, &sched.Device{}, now.Add(6*ms)); st.takesTurns {
 			t.Errorf("load %d, out of work for 5 ms: takes turns, want not", l)
 		}
 		q.Counters.Submitted = 2
-		st.update(&q, &sched.Device{}, now.Add(10*ms), false)
+		other.updateState(&st, &q, &sched.Device{}, now.Add(10*ms))
 		q.Counters.Completed = 2
-		if st.update(&q, &sched.Device{}, now.Add(11*ms), false); st.takesTurns {
+		if other.updateState(&st, &q, &sched.Device{}, now.Add(11*ms)); st.takesTurns {
 			t.Errorf("load %d, without a turn: takes turns without work, want not", l)
 		}
 	}
