@@ -71,22 +71,34 @@ type calmRun struct {
 	progress  map[int]sched.Time // when it last had device time
 	longest   map[int]time.Duration
 	busy      time.Duration // device time of all clients
+	warmup    time.Duration
 	broken    []string
 }
 
 // checkCalm runs a calm World and returns what is wrong with it.
 func checkCalm(cfg sim.Config) (sim.Result, []string) {
+	c := newCalmRun(&cfg, calmWarmup)
+	cfg.Sample, cfg.SampleInterval = c.sample, 20*ms
+	r := sim.New(cfg).Run()
+	return r, c.check(&r)
+}
+
+// newCalmRun returns the run of a World of which nothing is known yet.
+func newCalmRun(cfg *sim.Config, warmup time.Duration) *calmRun {
 	c := &calmRun{
-		cfg: &cfg, first: map[int]sim.QueueSample{}, last: map[int]sim.QueueSample{},
-		progress: map[int]sched.Time{}, longest: map[int]time.Duration{},
+		cfg: cfg, first: map[int]sim.QueueSample{}, last: map[int]sim.QueueSample{},
+		progress: map[int]sched.Time{}, longest: map[int]time.Duration{}, warmup: warmup,
 	}
 	for i := range cfg.Clients {
 		if resident(&cfg.Clients[i]) {
 			c.residents = append(c.residents, i)
 		}
 	}
-	cfg.Sample, cfg.SampleInterval = c.sample, 20*ms
-	r := sim.New(cfg).Run()
+	return c
+}
+
+// check returns what was wrong with the run.
+func (c *calmRun) check(r *sim.Result) []string {
 	c.broken = r.Violations
 	if r.Overruled != sched.NoMistake {
 		c.fail("the policy was overruled: %v", r.Overruled)
@@ -99,7 +111,7 @@ func checkCalm(cfg sim.Config) (sim.Result, []string) {
 	c.checkBilling()
 	c.checkShares()
 	c.checkOrder()
-	return r, c.broken
+	return c.broken
 }
 
 func (c *calmRun) fail(format string, args ...any) {
@@ -109,7 +121,7 @@ func (c *calmRun) fail(format string, args ...any) {
 func (c *calmRun) sample(now sched.Time, queues []sim.QueueSample) {
 	for _, q := range queues {
 		before, known := c.last[q.Client]
-		if known && q.Queue == before.Queue && now > sched.Time(calmWarmup) {
+		if known && q.Queue == before.Queue && now > sched.Time(c.warmup) {
 			c.busy += q.DeviceTime - before.DeviceTime
 		}
 		if q.DeviceTime > before.DeviceTime {
@@ -117,11 +129,11 @@ func (c *calmRun) sample(now sched.Time, queues []sim.QueueSample) {
 		}
 		c.last[q.Client] = q
 		c.longest[q.Client] = max(c.longest[q.Client], now.Sub(c.progress[q.Client]))
-		if c.from == 0 && now >= sched.Time(calmWarmup) {
+		if c.from == 0 && now >= sched.Time(c.warmup) {
 			c.first[q.Client] = q
 		}
 	}
-	if c.from == 0 && now >= sched.Time(calmWarmup) {
+	if c.from == 0 && now >= sched.Time(c.warmup) {
 		c.from = now
 	}
 	c.to = now
