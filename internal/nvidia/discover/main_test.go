@@ -66,6 +66,8 @@ func followOrders(path string) error {
 				b, _ := json.Marshal(c)
 				answer = string(b)
 			}
+		case "more groups":
+			err = c.MoreGroups(f, n)
 		case "free group":
 			err = nvrm.Free(f, c.Client, c.Device, c.Compute.Group)
 		case "remake":

@@ -193,12 +193,13 @@ func (w *Watcher) scanFile(h *opener, fd int, calls []call, mayGuess bool, seen 
 		markSeen(h, client, seen)
 		return
 	}
+	searched := false // the ancestors, which is the same for all groups of a file
 	for _, g := range groups {
 		seen[g.Key] = true
 		if old := h.groups[g.Key]; old != nil && w.hasOtherSlice(h, file, g.Key) {
 			old.remade = true
 		}
-		w.reportFound(h, fd, copied, &g)
+		w.reportFound(h, fd, copied, &g, &searched)
 	}
 }
 
@@ -342,15 +343,20 @@ func (w *Watcher) setClient(c *controlFD, client nvrm.Handle) {
 }
 
 // reportFound emits a group unless it was reported already, for this process or for another
-// with the same open file.
-func (w *Watcher) reportFound(h *opener, fd, copied int, g *Group) {
+// with the same open file. The ancestors are searched for that process unless they were already.
+func (w *Watcher) reportFound(h *opener, fd, copied int, g *Group, searched *bool) {
 	old := h.groups[g.Key]
 	if old != nil && !old.remade && old.same(g) || h.pidfd.Exited() {
 		return
 	}
 	if old == nil && !w.inOwnerScan {
 		w.inOwnerScan = true
-		w.scanLikelyOwners(h, fd, g)
+		if o := w.owners[g.Key]; o != nil {
+			w.scanOwner(o, h, fd, g)
+		} else if !*searched {
+			*searched = true
+			w.scanAncestors(h, fd, g)
+		}
 		w.inOwnerScan = false
 	}
 	if w.openers[h.process.PID] != h {
@@ -387,18 +393,21 @@ func (w *Watcher) reportFound(h *opener, fd, copied int, g *Group) {
 	w.emit(Event{Found: &report})
 }
 
-// scanLikelyOwners scans processes that may own the group instead of h: the process for
-// which it was reported, in case it has given it up, and ancestors with the same open file.
-func (w *Watcher) scanLikelyOwners(h *opener, fd int, g *Group) {
-	if o := w.owners[g.Key]; o != nil {
-		for ofd, c := range o.files {
-			if same, known := sameFile(h.process.PID, fd, o.process.PID, ofd); c.client == g.Client && known && !same {
-				w.scan(o.process.PID, nil, false)
-				break
-			}
+// scanOwner scans the process for which a group of h was reported, in case it has given it up.
+func (w *Watcher) scanOwner(o, h *opener, fd int, g *Group) {
+	for ofd, c := range o.files {
+		if c.client != g.Client {
+			continue
 		}
-		return
+		if same, known := sameFile(h.process.PID, fd, o.process.PID, ofd); known && !same {
+			w.scan(o.process.PID, nil, false)
+			break
+		}
 	}
+}
+
+// scanAncestors scans an ancestor with the same open file: it may own the group instead of h.
+func (w *Watcher) scanAncestors(h *opener, fd int, g *Group) {
 	pid := h.process.Parent
 	for range maxAncestors {
 		s, err := w.proc.Stat(pid)

@@ -133,3 +133,43 @@ func TestSweepsDoNotGuessForTracedProcesses(t *testing.T) {
 	w.stop()
 	w.waiters.Wait()
 }
+
+// TestAncestorsAreSearchedOncePerFile checks that the ancestors of a process, which may own its groups,
+// are not searched for each of its groups: a process may make a thousand, and have ancestors with many
+// descriptors, and meanwhile no other process is found.
+func TestAncestorsAreSearchedOncePerFile(t *testing.T) {
+	const groups = 50
+	_, path, _ := mounted(t)
+	parent, p := startProcess(t, path), startProcess(t, path)
+	parent.order(fmt.Sprintf("hold more by %d", manyDescriptors(t, 2*lookWindow)))
+	p.make()
+	p.order(fmt.Sprintf("more groups by %d", groups-1))
+	w, err := newWatcher(t.Context(), Config{Control: path, Only: proc.Everyone, NoBPF: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	reported := make(chan bool)
+	go func() {
+		defer close(reported)
+		for e := range w.events {
+			found++
+			e.Found.File.Close()
+		}
+	}()
+	h, fds := w.openerOf(p.PID, nil)
+	w.setFiles(h, fds)
+	h.process.Parent = parent.PID
+	before := w.looks.Load()
+	for _, fd := range fds {
+		w.scanFile(h, fd, nil, true, map[Key]bool{})
+	}
+	close(w.events)
+	<-reported
+	if looks := w.looks.Load() - before; found != groups || looks > lookWindow {
+		t.Errorf("found %d groups, want %d; looked at %d descriptors of ancestors, want %d at most", found, groups, looks, lookWindow)
+	}
+	w.stop()
+	h.pidfd.Close()
+	w.waiters.Wait()
+}

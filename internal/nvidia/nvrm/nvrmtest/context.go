@@ -89,6 +89,16 @@ func (c Context) makeGroup(f nvrm.Ioctler, g Channels, engine uint32) error {
 	return err
 }
 
+// MoreGroups makes n more compute groups, each with one channel.
+func (c Context) MoreGroups(f nvrm.Ioctler, n int) error {
+	var err error
+	for i := 0; i < n && err == nil; i++ {
+		h := handleDevice + nvrm.Handle(0x100+4*i)
+		err = c.makeGroup(f, Channels{h, engineGraphics, []nvrm.Handle{h + 1}}, nvgpu.HOPPER_COMPUTE_A)
+	}
+	return err
+}
+
 // Remake frees the compute group and makes it again with the same handles, as cudaDeviceReset
 // and the next use of CUDA do.
 func (c Context) Remake(f nvrm.Ioctler) error {
