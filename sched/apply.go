@@ -14,7 +14,7 @@ func (s *Scheduler) apply(ev *Event) {
 		s.applyToDevices(ev)
 		return
 	case QueueOpened:
-		if s.deviceOf[ev.Queue] == nil && ev.Queue != 0 {
+		if s.deviceOf[ev.Queue] == nil && ev.Queue != 0 && ev.Device != "" {
 			s.openQueue(ev)
 			return
 		}

@@ -193,3 +193,19 @@ func (w *deviceWatcher) Plan(v *sched.View) sched.Plan {
 }
 
 func (w *deviceWatcher) Observe(sched.Time, *sched.Event) { w.events++ }
+
+// TestAbilitiesOfGoneQueue checks that new abilities of a queue that is closed already open no queue,
+// and no device without a name: the daemon learns of the end of a queue after its driver has said so.
+func TestAbilitiesOfGoneQueue(t *testing.T) {
+	l := &eventLog{}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{AllDevices: true, Make: func() sched.Policy { return l }})
+	actions, _ := s.Step(0, []sched.Event{
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt, Attr: sched.Attr{Paused: true}},
+	})
+	s.Step(1, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: actions[0].ID, Outcome: sched.Gone}})
+	l.seen = nil
+	s.Step(2, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Can: sched.CanInterrupt | sched.CanHold}})
+	if all := s.Queues(nil); len(all) != 0 || len(l.seen) != 0 {
+		t.Errorf("got the queues %+v, and the policy observed %+v; want nothing", all, l.seen)
+	}
+}

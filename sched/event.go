@@ -13,7 +13,8 @@ const (
 	DeviceClosed
 	// QueueOpened adds a queue, in state Running, so that a process that is
 	// alone on the device never waits for the daemon. For a known queue it
-	// replaces the abilities. Uses Queue, Process, Device, Can, Attr.
+	// replaces the abilities. Uses Queue, Process, Device, Can, Attr. Without Device it
+	// is about a known queue only.
 	QueueOpened
 	// QueueClosed removes a queue. Uses Queue.
 	QueueClosed

@@ -13,6 +13,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/sched"
 	"golang.org/x/sys/unix"
 )
 
@@ -148,5 +149,44 @@ func TestProcessKeepsTheAttributesOfAnEndedRun(t *testing.T) {
 	d.sweep()
 	if n := len(d.allProcesses()); n != 0 {
 		t.Errorf("got %d processes after it has exited, want none", n)
+	}
+}
+
+// TestGoneQueueIsNotOpenedAgain: the driver says that a queue is gone, and only later does the backend
+// learn that the process has exited. Meanwhile its gate is withdrawn, which changes what can be done to
+// the queue.
+func TestGoneQueueIsNotOpenedAgain(t *testing.T) {
+	b, gates := newFakeBackend(t.TempDir()), newShim()
+	d := newTestDaemon(b, gates)
+	defer runDaemon(t, d)()
+	<-d.ready
+	p, _ := sleeper(t)
+	b.mu.Lock()
+	b.refuse = map[int]error{p.PID: hal.ErrGone}
+	b.mu.Unlock()
+	fds, leave, err := gates.Admit(server.ShimProcess{PID: p.PID, UID: uint32(os.Getuid()), Runtime: "cuda"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	if _, err := b.offer(p); err != nil {
+		t.Fatal(err)
+	}
+	queues := func() (all []sched.Queue) {
+		d.events.inLoop(func() { all = d.sched.Queues(nil) })
+		return all
+	}
+	if n := len(queues()); n != 1 {
+		t.Fatalf("the scheduler has %d queues, want 1", n)
+	}
+	if _, err := d.Change(ourselves, p.PID, given("paused=true")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the scheduler has learnt that the queue is gone", func() bool { return len(queues()) == 0 })
+	leave()
+	if all := queues(); len(all) != 0 {
+		t.Errorf("the scheduler has opened queue %d of device %q again", all[0].ID, all[0].Device)
 	}
 }
