@@ -166,10 +166,12 @@ func (d *Daemon) hasExited(id proc.ID) bool {
 
 // sweepInterval is how often processes that have exited are looked for. A process that
 // leaves is looked for sooner, but a user whose processes come and go cannot cause more than
-// one sweep in sweepPause.
+// one sweep in sweepPause, nor sweeps for more than a sweepShare-th of the time: a user may have
+// some thousand processes, trees and runs that each sweep looks at.
 const (
 	sweepInterval = time.Second
 	sweepPause    = 20 * time.Millisecond
+	sweepShare    = 10
 )
 
 // followExits drops what is known of processes that have exited, until ctx is done.
@@ -188,8 +190,12 @@ func (d *Daemon) followExits(ctx context.Context) {
 			d.logReduced(h)
 			continue
 		}
+		began := time.Now()
 		d.sweep()
-		time.Sleep(sweepPause)
+		select {
+		case <-time.After(min(max(sweepPause, (sweepShare-1)*time.Since(began)), sweepInterval)):
+		case <-ctx.Done():
+		}
 	}
 }
 
