@@ -38,6 +38,7 @@
 #define hipEventDestroy unchecked_hipEventDestroy
 #define hipHostGetDevicePointer unchecked_hipHostGetDevicePointer
 #define hipFree unchecked_hipFree
+#define hipSetDevice unchecked_hipSetDevice
 #include "fakehip.c"
 #undef hipModuleLaunchKernel
 #undef hipStreamSynchronize
@@ -50,6 +51,7 @@
 #undef hipEventDestroy
 #undef hipHostGetDevicePointer
 #undef hipFree
+#undef hipSetDevice
 
 enum { NO_MEMORY = 2, NOT_INITIALIZED = 3, BAD_CONFIGURATION = 9, NO_DEVICE = 100, BAD_DEVICE = 101, BAD_IMAGE = 200, WRONG_TARGET = 209, BAD_HANDLE = 400 };
 enum { NS_PER_ITERATION = 10, LAUNCH_NS = 2000, TICK_NS = 100000, MANY = 1 << 16 };
@@ -212,7 +214,7 @@ int hipInit(unsigned flags) {
 }
 int hipRuntimeGetVersion(int *v) { return *v = 60300000, initialized ? OK : NOT_INITIALIZED; }
 int hipGetDeviceCount(int *n) { return *n = 1, initialized ? OK : NOT_INITIALIZED; }
-int hipSetDevice(int d) { return d == 0 ? OK : BAD_DEVICE; }
+int hipSetDevice(int d) { return d == 0 ? unchecked_hipSetDevice(d) : BAD_DEVICE; }
 int hipSetDeviceFlags(unsigned f) { return f == 1 || f == 4 ? OK : INVALID; }
 int hipDeviceGetName(char *s, int n, int d) { return d || n < 32 ? INVALID : (strcpy(s, NAME), OK); }
 int hipDeviceGetUuid(char *id, int d) { return d ? BAD_DEVICE : (memcpy(id, "00112233445566ff", 16), OK); }
