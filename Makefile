@@ -46,7 +46,7 @@ NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/i
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads CUDA or HIP) and bin/libgiveway.so
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
-	  -ldflags "-X github.com/giveway/giveway/internal/cli.buildVersion=$$(packaging/version.sh)" -o $(BIN)/ ./cmd/giveway ./cmd/giveway-bench
+	  -ldflags "-s -w -X github.com/giveway/giveway/internal/cli.buildVersion=$$(packaging/version.sh)" -o $(BIN)/ ./cmd/giveway ./cmd/giveway-bench
 	@cp $(SHIM) $(BIN)/libgiveway.so
 
 test: check-go shim ## check format, vet, lint, run all tests, then again with the race detector
@@ -126,7 +126,7 @@ gpu-bundle: build ## fill out/gpu-bundle with everything that needs a GPU, for a
 	@mkdir -p out/gpu-bundle/shim/test
 	cp $(BIN)/giveway $(BIN)/giveway-bench packaging/gpu-tests.sh internal/bench/torch_client.py out/gpu-bundle/
 	cp shim/*.h out/gpu-bundle/shim/ && cp shim/test/*.cu out/gpu-bundle/shim/test/
-	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvidia/nvrm ./internal/nvidia/nvtrace ./internal/nvidia ./internal/e2e
+	CGO_ENABLED=0 go test -c -ldflags='-s -w' -o out/gpu-bundle/ ./internal/nvidia/nvrm ./internal/nvidia/nvtrace ./internal/nvidia ./internal/e2e
 
 amd-bundle: build ## fill out/amd-bundle with everything that needs an AMD GPU, for a machine without Go
 	@mkdir -p out/amd-bundle/testdata
