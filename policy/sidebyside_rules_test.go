@@ -717,7 +717,7 @@ func countLoads(v *sched.View, states []queueState, sum *summary) {
 
 // TestTrialLimits checks how long a trial of newcomers may take, and how rare trials are: 300 ms
 // and a fifth of the time, and beside online work that may come at any moment only as long as
-// all queues need for eight visits, from 50 ms to 300 ms, and one part in 150.
+// all queues need for twelve visits, from 50 ms to 300 ms, and one part in 150.
 func TestTrialLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -726,8 +726,8 @@ func TestTrialLimits(t *testing.T) {
 	}{
 		{"no online work", summary{inRotation: 2}, 300 * ms, 4},
 		{"online work that is predicted", summary{inRotation: 2, onlineSummary: onlineSummary{activeOnline: 1, predicted: true}}, 300 * ms, 4},
-		{"two queues beside online work", summary{inRotation: 2, onlineSummary: onlineSummary{activeOnline: 1}}, 50 * ms, 150},
-		{"four", summary{inRotation: 4, onlineSummary: onlineSummary{activeOnline: 1}}, 8 * 4 * h200Device.Slice * 9 / 8, 150},
+		{"one queue beside online work", summary{inRotation: 1, onlineSummary: onlineSummary{activeOnline: 1}}, 50 * ms, 150},
+		{"four", summary{inRotation: 4, onlineSummary: onlineSummary{activeOnline: 1}}, 12 * 4 * h200Device.Slice * 9 / 8, 150},
 		{"fifty", summary{inRotation: 50, onlineSummary: onlineSummary{activeOnline: 1}}, 300 * ms, 150},
 	} {
 		if limit, rarity := trialLimits(&h200Device, &tt.sum); limit != tt.limit || rarity != tt.rarity {

@@ -105,10 +105,11 @@ func (s *sideBySide) updateTrial(now sched.Time, dev *sched.Device, newcomers in
 
 // trialLimits returns how long a trial of newcomers may take, and how many times as long the
 // next one must wait. Beside online work that is not predicted, trials are as rare as
-// overlaps, and take no longer than a verdict about all queues needs.
+// overlaps, and take no longer than a verdict about all queues needs: twice as many visits, because
+// some of the queues join during the trial.
 func trialLimits(dev *sched.Device, sum *summary) (limit, rarity time.Duration) {
 	if sum.activeOnline > 0 && !sum.predicted {
-		needed := (windowVisits + 2) * time.Duration(sum.inRotation) * dev.Slice * 9 / 8 // with the switches
+		needed := 2 * windowVisits * time.Duration(sum.inRotation) * dev.Slice * 9 / 8 // with the switches
 		return min(max(maxOnlineTrial, needed), trialLength), overlapRarity
 	}
 	return trialLength, 4
