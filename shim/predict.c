@@ -7,6 +7,9 @@
 
 #define SECOND 1000000000ull
 #define MAX_PAUSE (64 * SECOND)
+#define MIN_REGULAR 6            /* of 8 intervals; a late arrival makes two irregular ones */
+#define LOOK_BACK 3              /* arrivals before the last */
+#define MAX_LATE_NS 800000ull /* the device is held for an arrival for a millisecond */
 #define MARGIN_NS 30000ull
 #define MIN_EARLY 50000ull
 #define MAX_EARLY 400000ull
@@ -26,19 +29,26 @@ void gw_predict_arrival(struct gw_predictor *p, uint64_t at_ns) {
 }
 
 uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns) {
-  uint64_t gaps[GW_ARRIVALS - 1];
+  uint64_t gaps[GW_ARRIVALS - 1], sorted[GW_ARRIVALS - 1];
   if (p->arrival_count < GW_ARRIVALS) return 0;
-  for (int i = 0; i < GW_ARRIVALS - 1; i++) {
-    uint64_t n = p->arrival_count - GW_ARRIVALS + (uint64_t)i;
-    gaps[i] = p->arrivals[(n + 1) % GW_ARRIVALS] - p->arrivals[n % GW_ARRIVALS];
+  for (int i = 0; i < GW_ARRIVALS - 1; i++) { /* the latest first */
+    uint64_t n = p->arrival_count - 1 - (uint64_t)i;
+    gaps[i] = sorted[i] = p->arrivals[n % GW_ARRIVALS] - p->arrivals[(n - 1) % GW_ARRIVALS];
   }
-  sort(gaps, GW_ARRIVALS - 1);
-  uint64_t period = gaps[(GW_ARRIVALS - 1) / 2];
-  /* One interval of eight may be anything, for example because a request was late. */
-  uint64_t low = gaps[0], high = gaps[GW_ARRIVALS - 3];
-  if (period - low > jitter_ns) low = gaps[1], high = gaps[GW_ARRIVALS - 2];
-  if (period - low > jitter_ns || high - period > jitter_ns) return 0;
-  return p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period;
+  sort(sorted, GW_ARRIVALS - 1);
+  uint64_t period = sorted[(GW_ARRIVALS - 1) / 2];
+  int regular = 0;
+  for (int i = 0; i < GW_ARRIVALS - 1; i++) regular += gaps[i] + jitter_ns >= period && gaps[i] <= period + jitter_ns;
+  if (regular < MIN_REGULAR) return 0;
+  /* A request may come late, but not early. So if the last one came later than the ones before it
+   * make expect, the next is due earlier than a period after it. */
+  uint64_t latest = period / 8 < MAX_LATE_NS ? period / 8 : MAX_LATE_NS, since = 0, late = 0;
+  for (int i = 0; i < LOOK_BACK; i++) {
+    uint64_t expected = (uint64_t)(i + 1) * period;
+    since += gaps[i];
+    if (since > expected && since - expected <= latest && since - expected > late) late = since - expected;
+  }
+  return p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period - late;
 }
 
 void gw_predict_takeover(struct gw_predictor *p, uint64_t took_ns) { p->takeovers[p->takeover_count++ % GW_TAKEOVERS] = took_ns; }
