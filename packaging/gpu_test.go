@@ -170,8 +170,8 @@ func TestTargetPartsAreMeasuredOnce(t *testing.T) {
 		t.Errorf("got %d parts done before; want all but %q, and none left\n%s", n, later, out)
 	}
 	kills := slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return !strings.Contains(c, "-kills ") })
-	if len(kills) != 2 || !strings.HasSuffix(kills[0], "-kills 200") || !strings.HasSuffix(kills[1], "-kills 80") {
-		t.Errorf("got %q, want 200 kills, and then those for which there was no time", kills)
+	if len(kills) != 3 || !strings.HasSuffix(kills[0], "-kills 300") || !strings.HasSuffix(kills[1], "-kills 180") || !strings.HasSuffix(kills[2], "-kills 60") {
+		t.Errorf("got %q, want 300 kills, and then those for which there was no time", kills)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "results", "TestKilledWithLateEntryAndPool-kills-2.json")); err != nil {
 		t.Error(err)

@@ -66,8 +66,9 @@ type Setup struct {
 
 // Change is a change of an attribute.
 type Change struct {
-	Name, Flag, Value string
-	Learn             time.Duration // that the shim needs to learn, besides Config.Adapt
+	Name  string
+	Set   string        // what giveway set is told
+	Learn time.Duration // that the shim needs to learn, besides Config.Adapt
 }
 
 func load(name, class string, weight int, args string) []Load {
@@ -139,7 +140,7 @@ func loopCases() []Case {
 			{Phase: underGiveway, Figure: LostShare, Most: 0.1},
 		}
 		if gap == "60us" { // the daemon needs about 2 s of requests to find out what the SLO permits
-			run.Then = []Change{{Name: sloOf5ms, Flag: "--slo", Value: "5ms"}}
+			run.Then = []Change{{Name: sloOf5ms, Set: "--slo=5ms"}}
 			targets = append(targets, Target{Phase: sloOf5ms, Figure: BatchNative, Least: 0.5})
 		}
 		setups := []Setup{run}

@@ -30,6 +30,25 @@ type LateCompared struct {
 	Bins  []ratioCount `json:"counts"`
 }
 
+// AheadResult says how often the GPU was taken ahead of requests that were expected.
+type AheadResult struct {
+	Taken   uint64  `json:"taken"`
+	Came    uint64  `json:"came"`     // the request came while the GPU was held for it
+	SavedUs float64 `json:"saved_us"` // mean time that such a request did not wait, as the shim estimates
+}
+
+func (a *AheadResult) line() string {
+	return fmt.Sprintf("the GPU was taken ahead of %d requests, which saved each %.0f us, and %d times in vain", a.Came, a.SavedUs, a.Taken-a.Came)
+}
+
+// add adds the requests of another measurement.
+func (a *AheadResult) add(other AheadResult) {
+	saved := a.SavedUs*float64(a.Came) + other.SavedUs*float64(other.Came)
+	a.Taken += other.Taken
+	a.Came += other.Came
+	a.SavedUs = saved / float64(a.Came)
+}
+
 // ratioCount is api.RatioCount.
 type ratioCount struct {
 	From  float64 `json:"from"`
@@ -92,6 +111,7 @@ func (l *LateResult) counts() []ratioCount {
 // counters are what the daemon has counted so far.
 type counters struct {
 	late      lateCounters  // of the online clients
+	ahead     aheadCounters // likewise
 	traced    bool          // lost is known
 	lost      time.Duration // in context switches
 	collected time.Time
@@ -107,6 +127,13 @@ type lateCounters struct {
 	} `json:"late_compared"`
 }
 
+// aheadCounters are more of them: how often the GPU was taken ahead of a request that was expected.
+type aheadCounters struct {
+	Taken uint64        `json:"parked"`
+	Came  uint64        `json:"hits"`
+	Saved time.Duration `json:"saved_ns"`
+}
+
 // counters asks the daemon. What it does not tell is zero.
 func (h *harness) counters(online []*client) (c counters) {
 	c.collected = time.Now()
@@ -116,7 +143,10 @@ func (h *harness) counters(online []*client) (c counters) {
 	var printed struct {
 		Processes []struct {
 			PID  int
-			Shim *lateCounters
+			Shim *struct {
+				lateCounters
+				aheadCounters
+			}
 		}
 	}
 	_ = json.Unmarshal(h.Ask("ps", "--json"), &printed)
@@ -126,6 +156,9 @@ func (h *harness) counters(online []*client) (c counters) {
 			c.late.Early += p.Shim.Early
 			c.late.LeftFor += p.Shim.LeftFor
 			c.late.Compared.Counts = addCounts(c.late.Compared.Counts, p.Shim.Compared.Counts, 1)
+			c.ahead.Taken += p.Shim.Taken
+			c.ahead.Came += p.Shim.Came
+			c.ahead.Saved += p.Shim.Saved
 		}
 	}
 	var status struct {
@@ -152,6 +185,9 @@ func (c counters) addTo(p *Phase, before counters) {
 			Requests: n, Early: c.late.Early - before.late.Early, LeftUs: us(c.late.LeftFor-before.late.LeftFor) / float64(n),
 			Compared: compared(addCounts(c.late.Compared.Counts, before.late.Compared.Counts, -1)),
 		}
+	}
+	if n := c.ahead.Came - before.ahead.Came; c.ahead.Came > before.ahead.Came {
+		p.Ahead = &AheadResult{Taken: c.ahead.Taken - before.ahead.Taken, Came: n, SavedUs: us(c.ahead.Saved-before.ahead.Saved) / float64(n)}
 	}
 	if took := c.collected.Sub(before.collected); c.traced && before.traced && took > 0 {
 		lost := float64(c.lost-before.lost) / float64(took)

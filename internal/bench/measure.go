@@ -25,6 +25,9 @@ const (
 	lateOff      = "late entry off"
 	inPool       = "pool"
 	inPoolSmall  = "pool of small jobs"
+
+	inPoolPredicted = "pool, requests predicted"
+
 	pausedPhase  = "paused"
 	resumedPhase = "resumed"
 )

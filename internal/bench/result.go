@@ -68,8 +68,9 @@ type Phase struct {
 	// different work, it is the mean of each client's rate over its own.
 	BatchVsNative *float64 `json:"batch_vs_native,omitempty"`
 
-	Late *LateResult `json:"late,omitempty"` // nil: no request entered late, or it is not known
-	Lost *float64    `json:"lost,omitempty"` // share of the time that the device lost in context switches; nil: not known
+	Late  *LateResult  `json:"late,omitempty"`  // nil: no request entered late, or it is not known
+	Ahead *AheadResult `json:"ahead,omitempty"` // nil: never, or it is not known
+	Lost  *float64     `json:"lost,omitempty"`  // share of the time that the device lost in context switches; nil: not known
 
 	Rounds []RoundPart `json:"rounds,omitempty"` // the measurements that were merged into it, in order
 }

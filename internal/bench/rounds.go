@@ -183,6 +183,12 @@ func (p *Phase) merge(part Phase) {
 	case part.Late != nil:
 		p.Late.add(*part.Late)
 	}
+	switch {
+	case p.Ahead == nil:
+		p.Ahead = part.Ahead
+	case part.Ahead != nil:
+		p.Ahead.add(*part.Ahead)
+	}
 	for i := range p.Online {
 		p.Online[i].summarize()
 	}

@@ -18,6 +18,7 @@ func TestMergeRounds(t *testing.T) {
 		}
 		p.Online[0].Rate = answers
 		if late > 0 {
+			p.Ahead = &AheadResult{Taken: 2 * late, Came: late, SavedUs: us}
 			p.Late = &LateResult{Requests: late, Early: 1, LeftUs: us, Compared: compared([]ratioCount{{1 + us/10000, 1.5, late}})}
 		}
 		p.sum()
@@ -35,6 +36,9 @@ func TestMergeRounds(t *testing.T) {
 	}
 	if p.BatchRate != 600 || *p.Lost < 0.299 || *p.Lost > 0.301 {
 		t.Errorf("got batch rate %g and %g lost, want 600 and 0.3", p.BatchRate, *p.Lost)
+	}
+	if want := (AheadResult{Taken: 8, Came: 4, SavedUs: 275}); *p.Ahead != want {
+		t.Errorf("got %+v, want %+v", *p.Ahead, want)
 	}
 	pairs := []ratioCount{{1.02, 1.5, 1}, {1.03, 1.5, 3}}
 	if want := (LateResult{Requests: 4, Early: 2, LeftUs: 275, Compared: &LateCompared{Pairs: 4, Bins: pairs}}); !reflect.DeepEqual(*p.Late, want) {

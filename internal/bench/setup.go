@@ -98,7 +98,7 @@ func (t *trial) checkServers(ctx context.Context, s Setup, server *mpsServer) er
 // change changes an attribute of the online clients and measures all clients.
 func (t *trial) change(ctx context.Context, c Change) error {
 	for _, cl := range t.online {
-		if err := t.Giveway("set", cl.pid, c.Flag, c.Value); err != nil {
+		if err := t.Giveway("set", cl.pid, c.Set); err != nil {
 			return fmt.Errorf("set %s (pid %d): %w", cl.name, cl.pid, err)
 		}
 	}

@@ -46,16 +46,16 @@ func TestSetups(t *testing.T) {
 	}{
 		{
 			name:   "pool-mixed",
-			phases: []string{alone, native, underGiveway, mpsPriority, alone, inPoolSmall, alone, inPool},
+			phases: []string{alone, native, underGiveway, mpsPriority, alone, inPoolSmall, alone, inPool, inPoolPredicted},
 			starts: []string{
 				"be", "be", "be", "lc", // nothing prepared
 				"be MPS priority 1", "be MPS priority 1", "be MPS priority 1", "lc MPS priority 0",
-				"be", pooled, pooled, "lc",
-				pooled, pooled, pooled, "lc",
+				"be", pooled, pooled, "lc --class online --weight 1",
+				pooled, pooled, pooled, "lc --class online --weight 1",
 			},
 			changes: []string{
 				"set --class online --weight 1", "set --class batch --weight 1", "set --class batch --weight 1", "set --class batch --weight 1",
-				"set --class online --weight 1", "set --class batch --weight 1", "set --class online --weight 1",
+				"set --class batch --weight 1", "set --predict",
 			},
 		},
 		{
@@ -80,7 +80,7 @@ func TestSetups(t *testing.T) {
 			changes: append(slices.Repeat([]string{
 				"set --class standard --weight 1", "set --class standard --weight 1", // native
 				"set --class batch --weight 1", "set --class batch --weight 1",
-			}, 1+rounds)[2:], "set --late-entry off", "set --late-entry on"),
+			}, 1+rounds)[2:], "set --late-entry=off", "set --late-entry=on"),
 		},
 	} {
 		var log bytes.Buffer
@@ -225,13 +225,13 @@ func phasesOf(c Case) (names []string) {
 
 func TestCountersOfTheDaemon(t *testing.T) {
 	answers := map[string]string{
-		"ps":     `{"version":1,"processes":[{"pid":7,"shim":{"late_requests":10,"late_early":1,"late_ns":50000000,"late_compared":{"pairs":5,"counts":[{"from":0.99,"to":0.995,"pairs":2},{"from":1.01,"to":1.015,"pairs":3}]}}},{"pid":8},{"pid":9,"shim":{"late_requests":99}}]}`,
+		"ps":     `{"version":1,"processes":[{"pid":7,"shim":{"parked":7,"hits":5,"saved_ns":1000000,"late_requests":10,"late_early":1,"late_ns":50000000,"late_compared":{"pairs":5,"counts":[{"from":0.99,"to":0.995,"pairs":2},{"from":1.01,"to":1.015,"pairs":3}]}}},{"pid":8},{"pid":9,"shim":{"late_requests":99}}]}`,
 		"doctor": `{"devices":[{"id":"GPU-1","switching":{"lost_ns":1000}},{"id":"GPU-2","switching":{"lost_ns":5000000000}}]}`,
 	}
 	h := &harness{Config: Config{Ask: func(args ...string) []byte { return []byte(answers[args[0]]) }}, uuid: "GPU-2"}
 	clients := []*client{{pid: 7}, {pid: 8}}
 	before := h.counters(clients)
-	answers["ps"] = strings.NewReplacer("10", "30", `"late_early":1`, `"late_early":4`, "50000000", "150000000", `[{"from":0.99`, `[{"from":0.95,"to":0.955,"pairs":1},{"from":0.99`, `"pairs":3}`, `"pairs":9}`).Replace(answers["ps"])
+	answers["ps"] = strings.NewReplacer(`"parked":7,"hits":5,"saved_ns":1000000`, `"parked":17,"hits":13,"saved_ns":2600000`, `"late_requests":10`, `"late_requests":30`, `"late_early":1`, `"late_early":4`, "50000000", "150000000", `[{"from":0.99`, `[{"from":0.95,"to":0.955,"pairs":1},{"from":0.99`, `"pairs":3}`, `"pairs":9}`).Replace(answers["ps"])
 	answers["doctor"] = strings.Replace(answers["doctor"], "5000000000", "5250000000", 1)
 	after := h.counters(clients)
 	after.collected = before.collected.Add(2 * time.Second)
@@ -243,14 +243,17 @@ func TestCountersOfTheDaemon(t *testing.T) {
 	if !reflect.DeepEqual(p.Late, want) {
 		t.Errorf("got %+v, want 20 requests that entered late by 5 ms, 3 of them early, and 7 pairs", p.Late)
 	}
+	if want := (&AheadResult{Taken: 10, Came: 8, SavedUs: 200}); !reflect.DeepEqual(p.Ahead, want) {
+		t.Errorf("got %+v, want %+v", p.Ahead, want)
+	}
 	if p.Lost == nil || *p.Lost != 0.125 {
 		t.Errorf("got %v, want 0.125 of the time lost on this GPU", p.Lost)
 	}
 	answers = nil // an older daemon, or none
 	p = Phase{}
 	h.counters(clients).addTo(&p, h.counters(clients))
-	if p.Late != nil || p.Lost != nil {
-		t.Errorf("the daemon tells nothing: got %+v and %v, want nothing", p.Late, p.Lost)
+	if p.Late != nil || p.Ahead != nil || p.Lost != nil {
+		t.Errorf("the daemon tells nothing: got %+v, %+v and %v, want nothing", p.Late, p.Ahead, p.Lost)
 	}
 }
 

@@ -38,6 +38,9 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 		if p.Late != nil {
 			fmt.Fprintf(w, "  %s: %s\n", p.Name, p.Late.line())
 		}
+		if p.Ahead != nil {
+			fmt.Fprintf(w, "  %s: %s\n", p.Name, p.Ahead.line())
+		}
 		if p.Lost != nil {
 			fmt.Fprintf(w, "  %s: %s of the time lost in context switches\n", p.Name, format.Percent(*p.Lost))
 		}
@@ -172,6 +175,9 @@ func (p *Phase) line() string {
 	}
 	if p.Late != nil {
 		parts = append(parts, p.Late.line())
+	}
+	if p.Ahead != nil {
+		parts = append(parts, p.Ahead.line())
 	}
 	if p.Lost != nil {
 		parts = append(parts, format.Percent(*p.Lost)+" lost in switches")

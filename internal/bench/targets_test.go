@@ -234,8 +234,8 @@ func TestForTargets(t *testing.T) {
 	t.Setenv(fakePool, t.TempDir())
 	config := Config{Python: fakePython(t), MPSControl: fakeMPSControl(t, 0), Length: 100 * ms}
 	for name, want := range map[string][]string{
-		"pool-mixed": {alone, native, alone, inPool},
-		"pool-small": {alone, "native, online idle", native, alone, "pool, online idle", inPool},
+		"pool-mixed": {alone, native, alone, inPool, inPoolPredicted},
+		"pool-small": {alone, "native, online idle", native, alone, "pool, online idle", inPool, inPoolPredicted},
 		"heavy":      {alone, native, underGiveway},
 		"many-small": {alone, native, underGiveway},
 		"eager-late": {alone, native, lateAuto, "alone, batch on and off", "late entry auto, batch on and off"},

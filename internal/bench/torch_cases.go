@@ -59,7 +59,10 @@ func smallCases() []Case {
 // poolCases returns the cases of batch jobs in the pool.
 func poolCases() []Case {
 	groups := []string{"pool"}
-	all := Setup{Name: inPool, Pool: true, Run: inPoolIf(func(Load) bool { return true })}
+	all := Setup{
+		Name: inPool, Pool: true, Run: inPoolIf(func(Load) bool { return true }),
+		Then: []Change{{Name: inPoolPredicted, Set: "--predict", Learn: time.Second}},
+	}
 	onlySmall := Setup{Name: inPoolSmall, Pool: true, Run: inPoolIf(func(l Load) bool { return l.Name != "training" })}
 	return []Case{
 		{
@@ -69,12 +72,19 @@ func poolCases() []Case {
 				{Phase: newPhase(inPool, onlineIdle).Name, Figure: BatchNative, Least: 1.25},
 				{Phase: inPool, Figure: BatchNative, Least: 1.25},
 				{Phase: inPool, Figure: P99Alone, Most: 1.08},
+				{Phase: inPoolPredicted, Figure: BatchNative, Least: 1.25},
+				{Phase: inPoolPredicted, Figure: P99Alone, Most: 1.08},
 			},
 		},
 		{
 			Name: "pool-mixed", Groups: groups, About: "training and two launch-bound jobs in the pool, with ResNet-50 as a CUDA graph every 20 ms",
 			Online: graph, Batch: slices.Concat(training, times(2, small)), Light: true, Setups: []Setup{byMPS, onlySmall, all},
-			Targets: []Target{{Phase: inPool, Figure: BatchNative, Least: 1}, {Phase: inPool, Figure: P99Alone, Most: 1.1}},
+			Targets: []Target{
+				{Phase: inPool, Figure: BatchNative, Least: 1},
+				{Phase: inPool, Figure: P99Alone, Most: 1.1},
+				{Phase: inPoolPredicted, Figure: BatchNative, Least: 1},
+				{Phase: inPoolPredicted, Figure: P99Alone, Most: 1.1},
+			},
 		},
 	}
 }
@@ -85,7 +95,7 @@ func lateCases() []Case {
 	late := &Setup{
 		Name: lateAuto, Run: withLate("auto"),
 		// It compares 64 requests of each kind before it decides.
-		Then: []Change{{Name: lateOff, Flag: "--late-entry", Value: "off"}, {Name: lateEntry, Flag: "--late-entry", Value: "on", Learn: time.Second}},
+		Then: []Change{{Name: lateOff, Set: "--late-entry=off"}, {Name: lateEntry, Set: "--late-entry=on", Learn: time.Second}},
 	}
 	mps := []Setup{byMPS}
 	lateOnAndOff := newPhase(lateAuto, onAndOff).Name
@@ -123,11 +133,14 @@ func withLate(mode string) func(Load) string {
 	return func(l Load) string { return byClass(l) + " --late-entry " + mode }
 }
 
-// inPoolIf puts the batch loads for which member returns true into the pool. Only they
-// are started with giveway run.
+// inPoolIf puts the batch loads for which member returns true into the pool. The others are started
+// plainly, but for online ones.
 func inPoolIf(member func(Load) bool) func(Load) string {
 	return func(l Load) string {
-		if l.Class == "batch" && member(l) {
+		switch {
+		case l.Class == "online":
+			return byClass(l)
+		case member(l):
 			return byClass(l) + " --pool"
 		}
 		return ""

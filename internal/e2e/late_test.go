@@ -120,7 +120,7 @@ func TestKilledWithLateEntryAndPool(t *testing.T) {
 	t.Logf("seed %d", seed)
 	var took []time.Duration // until every process made progress
 	pending := 0             // rounds in which requests entered late
-	for round := 0; round < *kills && b.hasTime(20*time.Second); round++ {
+	for round := 0; round < *kills && b.hasTime(10*time.Second); round++ {
 		b.await(online.pid, members[0].pid, members[1].pid)
 		if round > 0 {
 			b.checkFound()
