@@ -41,6 +41,7 @@ static const char kernel[] =
 #define STARTING ~0u /* a value of cuda_parked: there is no parking thread yet, start it */
 #define MAX_SLEEP_NS (100 * GW_MS_NS)
 #define PREPARE_RETRY_NS GW_SECOND_NS   /* after an attempt to prepare during which the process was not idle */
+#define LAUNCH_NS (500 * 1000ull)       /* a launch that takes longer may be waiting for the parked kernels */
 #define ANNOUNCED_NS (5 * GW_SECOND_NS) /* for how long after an announced arrival none is predicted */
 
 uint32_t cuda_parked, cuda_launch_pending;
@@ -249,13 +250,14 @@ static bool wait_until(uint64_t at_ns, uint32_t seq) {
 /* Holds the device for an arrival and records the outcome. */
 static void hold_for(uint64_t arrival_ns, uint64_t limit_ns) {
   uint64_t from = gw_now(), until = arrival_ns + limit_ns, took = 0, released;
-  int pending_seen = 0; /* how often a launch was seen in progress */
+  uint64_t launching = 0; /* since when a launch has been seen in progress */
   if (!launch_parked(arrival_ns, until)) return;
   while (!(released = __atomic_load_n(&released_ns, __ATOMIC_ACQUIRE))) {
     uint64_t now = gw_now();
     if (!took && __atomic_load_n(&park.word[BEGUN_WORD], __ATOMIC_ACQUIRE) == park.generation) took = now - from;
-    if (__atomic_load_n(&cuda_launch_pending, __ATOMIC_RELAXED) && pending_seen++) cuda_unpark_now(true);
-    else if (now >= until) cuda_unpark_now(false);
+    if (!launching && __atomic_load_n(&cuda_launch_pending, __ATOMIC_RELAXED)) launching = now;
+    if (launching && now - launching >= LAUNCH_NS) cuda_unpark_now(true);
+    else if (now >= until) cuda_unpark_now(launching != 0);
     /* The time until the first kernel begins determines the next lead, so it is measured
      * closely. */
     gw_sleep(took ? 20000 : 2000);
@@ -290,7 +292,7 @@ static uint64_t next_arrival(uint64_t now, uint64_t lead, uint64_t last) {
     return at;
   }
   bool announced = learned.announced_ns && now - learned.announced_ns < ANNOUNCED_NS;
-  at = !announced && GW_READ(watch) & GW_PREDICT_ARRIVALS ? gw_predict_next(&learned.predictor, lead) : 0;
+  at = !announced && GW_READ(watch) & GW_PREDICT_ARRIVALS ? gw_predict_next(&learned.predictor, lead, past) : 0;
   gw_unlock(&learned.lock);
   return at > now ? at : 0;
 }

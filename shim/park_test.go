@@ -67,6 +67,15 @@ func testPark(t *testing.T, dir string) {
 		}
 		return nil
 	})
+	// If the kernels end while the launch of a large graph is still in progress, the device goes back
+	// to others, and the request is later than without them.
+	attempts("slow launches", func() error {
+		c, line := run(ahead(50*time.Millisecond, 0), "slow", 20)
+		if early := field(t, line, "early"); c.Hits < 5 || early > 2 {
+			return fmt.Errorf("got %+v; %d kernels ended during a launch", c, early)
+		}
+		return nil
+	})
 	attempts("announced by the owner", func() error {
 		d := newDaemon(t, ahead(50*time.Millisecond, shimpage.LogRequests))
 		p := begin(d, "silent", 30)

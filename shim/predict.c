@@ -28,7 +28,7 @@ void gw_predict_arrival(struct gw_predictor *p, uint64_t at_ns) {
   p->arrivals[p->arrival_count++ % GW_ARRIVALS] = at_ns;
 }
 
-uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns) {
+uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns, uint64_t past) {
   uint64_t gaps[GW_ARRIVALS - 1], sorted[GW_ARRIVALS - 1];
   if (p->arrival_count < GW_ARRIVALS) return 0;
   for (int i = 0; i < GW_ARRIVALS - 1; i++) { /* the latest first */
@@ -48,7 +48,8 @@ uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns) {
     since += gaps[i];
     if (since > expected && since - expected <= latest && since - expected > late) late = since - expected;
   }
-  return p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period - late;
+  uint64_t next = p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period - late;
+  return next > past ? next : next + period;
 }
 
 void gw_predict_takeover(struct gw_predictor *p, uint64_t took_ns) { p->takeovers[p->takeover_count++ % GW_TAKEOVERS] = took_ns; }

@@ -28,8 +28,9 @@ struct gw_predictor {
 void gw_predict_arrival(struct gw_predictor *p, uint64_t at_ns);
 
 /* When the next arrival is due at the earliest if arrivals are periodic, else 0. jitter_ns is how
- * far an interval may deviate from the period. */
-uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns);
+ * far an interval may deviate from the period. past is before it: the arrival that was predicted
+ * last may have come and not be known yet. */
+uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns, uint64_t past);
 
 void gw_predict_takeover(struct gw_predictor *p, uint64_t took_ns);
 

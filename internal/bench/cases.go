@@ -68,7 +68,7 @@ type Setup struct {
 type Change struct {
 	Name  string
 	Set   string        // what giveway set is told
-	Learn time.Duration // that the shim needs to learn, besides Config.Adapt
+	Learn time.Duration // what the shim learns from: requests of PyTorch clients in this time do not count
 }
 
 func load(name, class string, weight int, args string) []Load {

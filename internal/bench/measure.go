@@ -248,6 +248,7 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 		if err != nil {
 			return err
 		}
+		a.skip(p.learn)
 		p.Online = append(p.Online, newOnlineResult(cl.name, a))
 	}
 	for _, cl := range batch {

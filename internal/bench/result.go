@@ -73,6 +73,8 @@ type Phase struct {
 	Lost  *float64     `json:"lost,omitempty"`  // share of the time that the device lost in context switches; nil: not known
 
 	Rounds []RoundPart `json:"rounds,omitempty"` // the measurements that were merged into it, in order
+
+	learn time.Duration // Change.Learn
 }
 
 // RoundPart is a phase in one round. Those of other phases in the same round are neighbours in time.

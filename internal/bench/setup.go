@@ -102,10 +102,12 @@ func (t *trial) change(ctx context.Context, c Change) error {
 			return fmt.Errorf("set %s (pid %d): %w", cl.name, cl.pid, err)
 		}
 	}
-	if err := errors.Join(sleep(ctx, t.Adapt), sleep(ctx, c.Learn)); err != nil {
+	if err := sleep(ctx, t.Adapt); err != nil {
 		return err
 	}
-	return t.measurePhase(ctx, newPhase(c.Name, ""), t.online, t.batch)
+	p := newPhase(c.Name, "")
+	p.learn = c.Learn
+	return t.measurePhase(ctx, p, t.online, t.batch)
 }
 
 // classify sets the classes of the chosen loads, those of online loads first: the daemon

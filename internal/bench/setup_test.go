@@ -303,3 +303,25 @@ func TestTorchClient(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// TestLearning checks that requests from which the shim learns do not count.
+func TestLearning(t *testing.T) {
+	answered := func() *Answered {
+		return &Answered{ArrivedUs: []float64{0, 400e3, 500e3, 900e3}, SamplesUs: []float64{1, 2, 3, 4}, Took: time.Second}
+	}
+	a := answered()
+	if a.skip(500 * ms); !slices.Equal(a.SamplesUs, []float64{3, 4}) || a.Took != 500*ms {
+		t.Errorf("got %+v, want the last two requests, in 0.5 s", a)
+	}
+	for _, d := range []time.Duration{0, time.Second} { // the shim learns nothing, or the measurement is too short
+		a = answered()
+		if a.skip(d); len(a.SamplesUs) != 4 || a.Took != time.Second {
+			t.Errorf("skip %v: got %+v, want all requests", d, a)
+		}
+	}
+	a = answered()
+	a.ArrivedUs = nil
+	if a.skip(500 * ms); len(a.SamplesUs) != 4 {
+		t.Errorf("without times of arrival: got %+v, want all requests", a)
+	}
+}

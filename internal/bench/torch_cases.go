@@ -61,7 +61,7 @@ func poolCases() []Case {
 	groups := []string{"pool"}
 	all := Setup{
 		Name: inPool, Pool: true, Run: inPoolIf(func(Load) bool { return true }),
-		Then: []Change{{Name: inPoolPredicted, Set: "--predict", Learn: time.Second}},
+		Then: []Change{{Name: inPoolPredicted, Set: "--predict", Learn: time.Second / 2}},
 	}
 	onlySmall := Setup{Name: inPoolSmall, Pool: true, Run: inPoolIf(func(l Load) bool { return l.Name != "training" })}
 	return []Case{

@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -47,6 +48,17 @@ type Answered struct {
 	Unanswered int           `json:"unfinished,omitempty"`
 	Took       time.Duration `json:"took_ns"`
 	Seed       uint64        `json:"seed,omitempty"`
+}
+
+// skip removes the requests that arrived before d, but not all. Without the times of arrival it
+// removes none.
+func (a *Answered) skip(d time.Duration) {
+	first, _ := slices.BinarySearch(a.ArrivedUs, us(d))
+	if first == 0 || first == len(a.ArrivedUs) || len(a.ArrivedUs) != len(a.SamplesUs) {
+		return
+	}
+	a.ArrivedUs, a.SamplesUs = a.ArrivedUs[first:], a.SamplesUs[first:]
+	a.Took -= d
 }
 
 // Calibration is how long the kernels take per iteration: Full for the grid of

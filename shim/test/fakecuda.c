@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { OK = 0, INVALID = 1, NOT_FOUND = 500, NOT_READY = 600 };
 enum { UNSUPPORTED = 900, INVALIDATED = 901, UNMATCHED = 903, IMPLICIT = 906, CAPTURED_EVENT = 907 };
@@ -299,7 +300,16 @@ static int launch_with(const struct config *c, struct op op, int own_default) {
  * some time to switch to it, as real ones do. */
 #define SWITCH_NS 2000000
 static int park_module;
-static uint64_t parks, parks_late;
+static uint64_t parks, parks_late, parks_early; /* early: while a launch was in progress */
+static unsigned launching;
+unsigned fakeLaunchUs; /* how long the launch of a kernel takes, for the tests */
+static void take_time(void) {
+  unsigned us = __atomic_load_n(&fakeLaunchUs, __ATOMIC_RELAXED);
+  if (!us) return;
+  __atomic_store_n(&launching, 1, __ATOMIC_RELEASE);
+  usleep(us);
+  __atomic_store_n(&launching, 0, __ATOMIC_RELEASE);
+}
 static void run_park(struct op *op) {
   struct timespec from, now;
   volatile uint32_t *word = (volatile uint32_t *)op->words[0];
@@ -316,7 +326,8 @@ static void run_park(struct op *op) {
     }
     nanosleep(&(struct timespec){0, 10000}, NULL);
   }
-  __atomic_add_fetch(&parks, 1, __ATOMIC_RELAXED);
+  parks_early += __atomic_load_n(&launching, __ATOMIC_ACQUIRE);
+  __atomic_add_fetch(&parks, 1, __ATOMIC_RELEASE);
 }
 /* A kernel must be compiled by a linker and then loaded as a module: loading PTX directly would
  * compile it while the context is locked. The linker's output is invalid after the linker is
@@ -440,7 +451,7 @@ TWO(cuStreamWaitValue32_v2, _ptsz, (CUstream s, ptr p, unsigned value, unsigned 
   void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned m, CUstream s, void **params
 #define SHAPE_IS_RIGHT \
   if (a != 1 || b != 2 || c != 3 || d != 4 || e != 5 || g != 6 || m != 7) return INVALID;
-TWO(cuLaunchKernel, _ptsz, (LAUNCH, void **extra), if (f == (void *)run_park) return launch_park(s, params); SHAPE_IS_RIGHT if (extra) return INVALID; GIVE(s, 0, kernel(f, params)))
+TWO(cuLaunchKernel, _ptsz, (LAUNCH, void **extra), if (f == (void *)run_park) return launch_park(s, params); SHAPE_IS_RIGHT if (extra) return INVALID; take_time(); GIVE(s, 0, kernel(f, params)))
 TWO(cuLaunchCooperativeKernel, _ptsz, (LAUNCH), SHAPE_IS_RIGHT GIVE(s, 0, kernel(f, params)))
 TWO(cuLaunchKernelEx, _ptsz, (struct config * c, void *f, void **params, void **extra),
     if (extra) return INVALID; return launch_with(c, kernel(f, params), O);)
@@ -842,8 +853,9 @@ int fakeEvents(void) {
 }
 int fakeBeginCapture(CUstream s, int mode) { return cuStreamBeginCapture_v2(s, mode); }
 int fakeGraphNodes(CUgraph g) { return g->count; }
+uint64_t fakeParksEarly(void) { return parks_early; }
 void fakeParks(uint64_t *ended, uint64_t *late) {
-  *ended = __atomic_load_n(&parks, __ATOMIC_RELAXED);
+  *ended = __atomic_load_n(&parks, __ATOMIC_ACQUIRE);
   *late = __atomic_load_n(&parks_late, __ATOMIC_RELAXED);
 }
 

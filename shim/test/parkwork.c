@@ -3,6 +3,7 @@
  * A CUDA program that knows when its requests arrive, for fakecuda.c.
  *
  *     parkwork told N     N requests, one every 20 ms, each announced 10 ms ahead
+ *     parkwork slow N     the same, and a launch takes 300 us
  *     parkwork silent N   N requests without announcements
  *     parkwork wrong N    N announcements of requests that do not arrive
  *     parkwork waits      while kernels are parked, makes calls that wait for all work
@@ -156,6 +157,8 @@ int main(int argc, char **argv) {
   FIND(fakeParks, "fakeParks");
   FIND(fakeCompiled, "fakeCompiled");
   FIND(fakeLoaded, "fakeLoaded");
+  uint64_t (*parks_early)(void) = (uint64_t (*)(void))dlsym(lib, "fakeParksEarly");
+  if (strcmp(what, "slow") == 0) *(unsigned *)dlsym(lib, "fakeLaunchUs") = 300;
   if (strcmp(what, "busy") == 0 || strcmp(what, "ends") == 0) *(void (**)(void))dlsym(lib, "fakeCompiling") = compiling;
   cuInit(0);
   cuStreamCreate(&stream, 1);
@@ -192,7 +195,7 @@ int main(int argc, char **argv) {
   }
   usleep(20000);
   fakeParks(&ended, &late);
-  printf("ok sum=%llx ended=%llu late=%llu before=%llu waited=%llu\n", (unsigned long long)done, (unsigned long long)ended,
-         (unsigned long long)late, (unsigned long long)before, (unsigned long long)waited / 1000000);
+  printf("ok sum=%llx ended=%llu late=%llu before=%llu early=%llu waited=%llu\n", (unsigned long long)done, (unsigned long long)ended,
+         (unsigned long long)late, (unsigned long long)before, (unsigned long long)parks_early(), (unsigned long long)waited / 1000000);
   return 0;
 }

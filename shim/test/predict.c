@@ -19,13 +19,13 @@ static uint32_t below(uint32_t n) { return (state = state * 1664525 + 1013904223
  * either the next one does not care, or it comes a period after the late one. */
 static int in_time(bool follows) {
   struct gw_predictor p = {0};
-  uint64_t due = 1000 * MS;
+  uint64_t due = 1000 * MS, last = 0;
   int good = 0;
   for (int i = 0; i < 1000 + GW_ARRIVALS; i++) {
     uint64_t late = below(20) ? below(10) * US : 50 * US + below(350) * US, at = due + late;
-    uint64_t next = gw_predict_next(&p, 250 * US);
+    uint64_t next = gw_predict_next(&p, 250 * US, last);
     good += next && next <= at + 30 * US && at < next + MS;
-    gw_predict_arrival(&p, at);
+    gw_predict_arrival(&p, last = at);
     due = (follows ? at : due) + 20 * MS;
   }
   return good;
@@ -35,21 +35,22 @@ int main(void) {
   struct gw_predictor p = {0};
   uint64_t at = 1000 * MS;
   for (int i = 0; i < GW_ARRIVALS; i++) {
-    WANT(gw_predict_next(&p, 100 * US) == 0); /* too few arrivals */
+    WANT(gw_predict_next(&p, 100 * US, at) == 0); /* too few arrivals */
     gw_predict_arrival(&p, at += 5 * MS + (i % 3) * 20 * US);
   }
-  uint64_t next = gw_predict_next(&p, 100 * US);
+  uint64_t next = gw_predict_next(&p, 100 * US, at);
   WANT(next > at + 4900 * US && next < at + 5100 * US);
-  WANT(gw_predict_next(&p, 5 * US) == 0); /* the deviation is too large */
+  WANT(gw_predict_next(&p, 100 * US, next) > next + 4900 * US); /* that one has come, and is not known yet */
+  WANT(gw_predict_next(&p, 5 * US, at) == 0); /* the deviation is too large */
   gw_predict_arrival(&p, at - MS);        /* back in time: ignored */
-  WANT(gw_predict_next(&p, 100 * US) == next);
+  WANT(gw_predict_next(&p, 100 * US, at) == next);
 
   gw_predict_arrival(&p, at += 9 * MS); /* a single late arrival */
-  WANT(gw_predict_next(&p, 100 * US) != 0);
+  WANT(gw_predict_next(&p, 100 * US, at) != 0);
   gw_predict_arrival(&p, at += 2 * MS);
   gw_predict_arrival(&p, at += 9 * MS);
   gw_predict_arrival(&p, at += 7 * MS);
-  WANT(gw_predict_next(&p, 100 * US) == 0); /* not periodic any more */
+  WANT(gw_predict_next(&p, 100 * US, at) == 0); /* not periodic any more */
 
   WANT(in_time(false) >= 980 && in_time(true) >= 980);
 
