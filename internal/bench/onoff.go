@@ -21,59 +21,70 @@ const (
 )
 
 // measureOnAndOff measures the online clients with the batch clients on and off, as often as there
-// are rounds. The two halves of the requests are those of two phases.
+// are rounds. The requests of all windows with batch work are one phase, those of the others
+// another. The rounds of both are pairs of neighbouring windows.
 func (t *trial) measureOnAndOff(ctx context.Context, name string) error {
 	with, without := newPhase(name, onAndOff), newPhase(alone, onAndOff)
+	var pairs struct{ with, without []RoundPart }
 	for round := range rounds {
 		on := round%2 == 0 // in the first window
-		a, b, err := t.runOnAndOff(ctx, on)
+		parts, err := t.runOnAndOff(ctx, on)
 		if err != nil {
 			return fmt.Errorf("%s: %w", with.Name, err)
 		}
-		if !on {
-			a, b = b, a
+		for i, part := range parts {
+			to := &without
+			if on {
+				to = &with
+			}
+			part.Name, part.Situation = to.Name, to.Situation
+			to.merge(part)
+			on = !on
+			if i == 0 || part.Latency.Count == 0 || parts[i-1].Latency.Count == 0 {
+				continue
+			}
+			a, b := parts[i-1].asRound(), part.asRound()
+			if !on { // the second of them had batch work
+				a, b = b, a
+			}
+			pairs.with, pairs.without = append(pairs.with, a), append(pairs.without, b)
 		}
-		with.mergeOnline(a)
-		without.mergeOnline(b)
 	}
+	with.Rounds, without.Rounds = pairs.with, pairs.without
 	t.add(without)
 	t.add(with)
 	return nil
 }
 
-// mergeOnline adds requests of online clients.
-func (p *Phase) mergeOnline(online []OnlineResult) {
-	part := Phase{Name: p.Name, Situation: p.Situation, Online: online}
-	part.sum()
-	p.merge(part)
-}
-
-// runOnAndOff runs the online clients once. In every other window the batch clients work. It
-// returns the requests of the first and third window, and those of the others.
-func (t *trial) runOnAndOff(ctx context.Context, on bool) (odd, even []OnlineResult, err error) {
+// runOnAndOff runs the online clients once. In every other window the batch clients work.
+func (t *trial) runOnAndOff(ctx context.Context, on bool) (parts [windows]Phase, err error) {
 	t.showProgress(t.c, "measuring with batch work on and off")
 	if err := errors.Join(send(workOrRest(on), t.batch), sleep(ctx, t.Settle), send("start", t.online)); err != nil {
-		return nil, nil, err
+		return parts, err
 	}
 	window := t.length(t.c) / windows
 	for range windows - 1 {
 		on = !on
 		if err := errors.Join(sleep(ctx, window), send(workOrRest(on), t.batch)); err != nil {
-			return nil, nil, err
+			return parts, err
 		}
 	}
 	for _, cl := range t.online {
 		a, err := cl.samples(ctx, t.length(t.c)+grace)
 		if err != nil {
-			return nil, nil, err
+			return parts, err
 		}
 		if len(a.ArrivedUs) != len(a.SamplesUs) {
-			return nil, nil, cl.error("does not say when requests arrived")
+			return parts, cl.error("does not say when requests arrived")
 		}
-		first, second := a.split(window)
-		odd, even = append(odd, newOnlineResult(cl.name, first)), append(even, newOnlineResult(cl.name, second))
+		for i, part := range a.split(window) {
+			parts[i].Online = append(parts[i].Online, newOnlineResult(cl.name, part))
+		}
 	}
-	return odd, even, nil
+	for i := range parts {
+		parts[i].sum()
+	}
+	return parts, nil
 }
 
 func workOrRest(work bool) string {
@@ -83,12 +94,13 @@ func workOrRest(work bool) string {
 	return "rest"
 }
 
-// split returns the requests of the first, third, ... window and those of the others. Requests that
-// are not within one window, or arrive just after it begins, are in neither.
-func (a *Answered) split(window time.Duration) (odd, even *Answered) {
+// split returns the requests of each window. Requests that are not within one window, or arrive just
+// after it begins, are in none.
+func (a *Answered) split(window time.Duration) (parts [windows]*Answered) {
 	guard := min(maxGuard, window/4)
-	took := windows / 2 * (window - guard)
-	parts := [2]*Answered{{Took: took}, {Took: took}}
+	for i := range parts {
+		parts[i] = &Answered{Took: window - guard}
+	}
 	for i, us := range a.SamplesUs {
 		arrived := time.Duration(a.ArrivedUs[i] * 1e3)
 		n := arrived / window
@@ -96,8 +108,7 @@ func (a *Answered) split(window time.Duration) (odd, even *Answered) {
 		if arrived < begin+guard || arrived+time.Duration(us*1e3) > begin+window || n >= windows {
 			continue
 		}
-		part := parts[n%2]
-		part.SamplesUs = append(part.SamplesUs, us)
+		parts[n].SamplesUs = append(parts[n].SamplesUs, us)
 	}
-	return parts[0], parts[1]
+	return parts
 }

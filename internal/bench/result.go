@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -211,6 +212,9 @@ func (c *CaseResult) compare() {
 		}
 		if base := c.aloneFor(i); base != nil {
 			p.VsAlone = newRatios(p.Latency, base.Latency)
+			if p.VsAlone != nil && p.Situation == onAndOff && len(p.Rounds) > 0 && len(p.Rounds) == len(base.Rounds) {
+				p.VsAlone.P50 = medianRatio(p.Rounds, base.Rounds)
+			}
 		}
 		p.Kept = c.kept(p)
 		if shared := c.before(i, newPhase(native, p.Situation).Name); shared != nil && shared != p {
@@ -218,6 +222,18 @@ func (c *CaseResult) compare() {
 			p.BatchVsNative = c.batchRatio(p, shared)
 		}
 	}
+}
+
+// medianRatio returns the median of the ratios of the P50 in each round. Where the speed of the CPUs
+// changes between rounds, the P50 of all requests together is that of the faster or the slower
+// rounds, and the ratio of two of those may be that of the speeds.
+func medianRatio(of, to []RoundPart) float64 {
+	ratios := make([]float64, len(of))
+	for i := range of {
+		ratios[i] = stats.Ratio(of[i].P50, max(to[i].P50, 1))
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
 }
 
 // kept returns nil where the work kept is not known.
