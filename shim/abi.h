@@ -168,7 +168,7 @@ struct gw_page {
   uint64_t requests;  /* requests ended so far; request n is log[n % GW_REQUEST_ENTRIES] */
   uint64_t hints;     /* hints given so far; hint n is ring[n % GW_HINT_ENTRIES] */
   uint64_t parked;    /* how often the device was taken ahead of an arrival */
-  uint64_t park_hits; /* of those, how often the arrival came while the device was held */
+  uint64_t park_hits; /* of those, how often a kernel was launched while the device was held */
   uint64_t parked_ns; /* total time that the device was held ahead of arrivals */
   uint64_t saved_ns;  /* total context-switch time that this saved, estimated by the shim */
   uint64_t late_ns;    /* total time that late entry left the device to others; since version 2 */

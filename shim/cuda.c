@@ -132,6 +132,9 @@ enum cuda_copy cuda_copy_of(int hook, const uintptr_t *a) {
   return CUDA_COPY_OVER;
 }
 
+/* Whether a command copies or sets memory, for which the device's compute engine need not switch. */
+#define IS_MEMORY(symbol) (__builtin_strncmp(#symbol, "cuMem", 5) == 0)
+
 /* COMMAND: the command may still run when the call returns. COPY: see cuda_copy_of. */
 #define COMMAND(symbol, if_null, stream, ...)                                                   \
   EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                                    \
@@ -144,7 +147,7 @@ enum cuda_copy cuda_copy_of(int hook, const uintptr_t *a) {
     LATE(symbol, __VA_ARGS__);                                                                  \
     cuda_launching();                                                                           \
     int result = real(ARGS(__VA_ARGS__));                                                       \
-    cuda_arrived(ctx);                                                                          \
+    cuda_launched(ctx, IS_MEMORY(symbol));                                                      \
     gw_leave(&pass, result == CUDA_SUCCESS);                                                    \
     return result;                                                                              \
   }
@@ -158,7 +161,7 @@ enum cuda_copy cuda_copy_of(int hook, const uintptr_t *a) {
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);                                \
     enum cuda_copy copy = cuda_copy_of(HOOK_##symbol, (uintptr_t[]){WORDS(__VA_ARGS__)});   \
     LATE(symbol, __VA_ARGS__);                                                              \
-    cuda_arrived(ctx);                                                                      \
+    cuda_unpark();                                                                          \
     int result = real(ARGS(__VA_ARGS__));                                                   \
     if (copy == CUDA_COPY_RUNS) gw_leave(&pass, result == CUDA_SUCCESS);                    \
     else gw_leave_done(&pass, result == CUDA_SUCCESS);                                      \

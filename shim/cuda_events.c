@@ -143,11 +143,14 @@ void cuda_events_forked(void) {
   __builtin_memset(owned, 0, sizeof owned);
 }
 
-/* Before a call that waits for work of the program or asks whether it is done. */
+/* Before a call that waits for work of the program. */
 static void will_wait(void) {
   cuda_unpark();
   gw_late_waits();
 }
+
+/* Before a call that asks whether work is done. It does not wait for parked kernels. */
+static void will_ask(void) { gw_late_waits(); }
 
 /* Before a call that may wait although that is not its purpose. */
 static void may_wait(void) {
@@ -181,42 +184,41 @@ EXPORTED int cuCtxSynchronize_v2(void *ctx) {
 static void *context_of(void *key) { return (uintptr_t)key & 3 ? cuda_context() : GW_ALL; }
 
 /* A query must not wait, so it has no end. */
-#define STREAM_IS_DONE(symbol, if_null, end)                                       \
+#define STREAM_IS_DONE(symbol, if_null, begin, end)                                \
   EXPORTED int symbol(void *stream) {                                              \
     void *key = cuda_stream(stream, if_null), *ctx = context_of(key);              \
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                          \
-    will_wait();                                                                   \
+    begin();                                                                       \
     CALL(symbol, (void *), (stream));                                              \
     if (result != CUDA_SUCCESS) return result;                                     \
     gw_done(&cuda_runtime, ctx, key, ticket);                                      \
     end;                                                                           \
     return result;                                                                 \
   }
-STREAM_IS_DONE(cuStreamSynchronize, LEGACY, gw_waited())
-STREAM_IS_DONE(cuStreamSynchronize_ptsz, PER_THREAD, gw_waited())
-STREAM_IS_DONE(cuStreamQuery, LEGACY, )
-STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD, )
+STREAM_IS_DONE(cuStreamSynchronize, LEGACY, will_wait, gw_waited())
+STREAM_IS_DONE(cuStreamSynchronize_ptsz, PER_THREAD, will_wait, gw_waited())
+STREAM_IS_DONE(cuStreamQuery, LEGACY, will_ask, )
+STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD, will_ask, )
 
 /* Whether the event may be behind the pending wait. That all commands of its own stream are done does not
  * tell: the stream may wait for an event of another one, or for the default stream. */
 static bool is_behind_wait(const struct recording *p) { return p->pending && p->pending == pending_wait(); }
 
-#define EVENT_IS_DONE(symbol, end)                                                               \
+#define EVENT_IS_DONE(symbol, begin, end)                                                        \
   EXPORTED int symbol(void *event) {                                                             \
     struct recording p = find_recording(event);                                                  \
     /* An event that is known to be reached releases nothing: allocators ask for old events all  \
      * the time. */                                                                              \
     bool known = gw_known_done(&cuda_runtime, p.ctx, p.stream, p.ticket) && !is_behind_wait(&p); \
-    if (known) cuda_unpark();                                                                    \
-    else will_wait();                                                                            \
+    if (!known) begin();                                                                         \
     CALL(symbol, (void *), (event));                                                             \
     if (result != CUDA_SUCCESS) return result;                                                   \
     gw_done(&cuda_runtime, p.ctx, p.stream, p.ticket);                                           \
     end;                                                                                         \
     return result;                                                                               \
   }
-EVENT_IS_DONE(cuEventSynchronize, gw_waited())
-EVENT_IS_DONE(cuEventQuery, )
+EVENT_IS_DONE(cuEventSynchronize, will_wait, gw_waited())
+EVENT_IS_DONE(cuEventQuery, will_ask, )
 
 static void event_recorded(void *event, void *ctx, void *key, uint64_t ticket) {
   /* An event recorded into a graph says nothing about the stream now. */

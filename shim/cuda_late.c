@@ -4,6 +4,7 @@
 /* Late entry for CUDA: the wait is a stream memory operation, which the device's host engine
  * carries out without the context's compute engine. */
 #include "cuda.h"
+#include "env.h"
 #include "late.h"
 #include "park.h"
 
@@ -166,6 +167,7 @@ static uint64_t key_of(int hook, const uintptr_t *a) {
 }
 
 void cuda_late(int hook, const gw_pass *pass, const uintptr_t *arguments) {
+  if (gw_env()->launches_block) return; /* a launch behind the wait would not return until it is released */
   enum gw_late_kind kind = kind_of(hook, arguments);
   if (kind == GW_LATE_KERNEL && __atomic_load_n(&cuda_parked, __ATOMIC_RELAXED)) {
     kind = GW_LATE_BARS; /* the device was taken for this request ahead of time */

@@ -14,12 +14,17 @@ static void copy(char to[GW_MAX_PATH + 1], const char *name) {
   if (value) strncpy(to, value, GW_MAX_PATH);
 }
 
+static bool is_set(const char *name) {
+  const char *value = getenv(name);
+  return value && *value && strcmp(value, "0") != 0;
+}
+
 __attribute__((constructor)) static void load(void) {
   if (loaded) return;
   copy(env.socket, "GIVEWAY_SOCKET");
   copy(env.runtime_dir, "XDG_RUNTIME_DIR");
-  const char *verbose = getenv("GIVEWAY_VERBOSE");
-  env.verbose = verbose && *verbose && strcmp(verbose, "0") != 0;
+  env.verbose = is_set("GIVEWAY_VERBOSE");
+  env.launches_block = is_set("CUDA_LAUNCH_BLOCKING");
   loaded = true;
 }
 

@@ -18,6 +18,7 @@ struct gw_env {
   char socket[GW_MAX_PATH + 1];      /* GIVEWAY_SOCKET; a longer one is cut off, and too long for a socket */
   char runtime_dir[GW_MAX_PATH + 1]; /* XDG_RUNTIME_DIR */
   bool verbose;                      /* GIVEWAY_VERBOSE */
+  bool launches_block;               /* CUDA_LAUNCH_BLOCKING: a launch returns when it is done */
 };
 const struct gw_env *gw_env(void);
 

@@ -12,6 +12,7 @@
 
 #include "activity.h"
 #include "cuda.h"
+#include "env.h"
 #include "page.h"
 #include "predict.h"
 #include "sys.h"
@@ -40,11 +41,12 @@ static const char kernel[] =
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
 #define STARTING ~0u /* a value of cuda_parked: there is no parking thread yet, start it */
 #define MAX_SLEEP_NS (100 * GW_MS_NS)
+#define ACTIVE_SLEEP_NS (10 * GW_MS_NS) /* while requests come, which may become regular */
 #define PREPARE_RETRY_NS GW_SECOND_NS   /* after an attempt to prepare during which the process was not idle */
 #define LAUNCH_NS (500 * 1000ull)       /* a launch that takes longer may be waiting for the parked kernels */
 #define ANNOUNCED_NS (5 * GW_SECOND_NS) /* for how long after an announced arrival none is predicted */
 
-uint32_t cuda_parked, cuda_launch_pending;
+uint32_t cuda_parked, cuda_launch_pending, cuda_predicting;
 void *cuda_park_context;
 
 static struct {
@@ -75,7 +77,8 @@ static struct {
 static uint32_t started;
 static uint64_t announced_arrival; /* by the program; 0: none */
 static uint64_t released_ns;       /* when the kernels were released */
-static uint32_t released_by_arrival;
+static uint32_t released_by_launch;
+static uint64_t launch_ns; /* when a launch began in an idle process; 0: none */
 
 /* Driver functions that only this file uses. */
 static struct {
@@ -206,12 +209,12 @@ static bool launch_parked(uint64_t arrival_ns, uint64_t until_ns) {
 
 static void start_thread(void);
 
-void cuda_unpark_now(bool arrived) {
+void cuda_unpark_now(bool hit) {
   uint32_t generation = __atomic_exchange_n(&cuda_parked, 0, __ATOMIC_ACQ_REL);
   if (generation == STARTING) start_thread();
   if (!generation || generation == STARTING) return;
   __atomic_store_n(park.word, generation, __ATOMIC_RELEASE);
-  __atomic_store_n(&released_by_arrival, arrived, __ATOMIC_RELAXED);
+  __atomic_store_n(&released_by_launch, hit, __ATOMIC_RELAXED);
   __atomic_store_n(&released_ns, gw_now(), __ATOMIC_RELEASE);
 }
 
@@ -247,31 +250,42 @@ static bool wait_until(uint64_t at_ns, uint32_t seq) {
   return true;
 }
 
+/* When the next arrival is due, and whether it was announced or is predicted. */
+struct arrival {
+  uint64_t at_ns; /* 0: not known */
+  bool announced;
+};
+
+static struct gw_payoff *payoff_of(bool announced) {
+  return announced ? &learned.predictor.announced : &learned.predictor.predicted;
+}
+
 /* Holds the device for an arrival and records the outcome. */
-static void hold_for(uint64_t arrival_ns, uint64_t limit_ns) {
-  uint64_t from = gw_now(), until = arrival_ns + limit_ns, took = 0, released;
+static void hold_for(struct arrival arrival, uint64_t limit_ns) {
+  uint64_t from = gw_now(), until = arrival.at_ns + limit_ns, took = 0, released;
   uint64_t launching = 0; /* since when a launch has been seen in progress */
-  if (!launch_parked(arrival_ns, until)) return;
+  if (!launch_parked(arrival.at_ns, until)) return;
   while (!(released = __atomic_load_n(&released_ns, __ATOMIC_ACQUIRE))) {
     uint64_t now = gw_now();
     if (!took && __atomic_load_n(&park.word[BEGUN_WORD], __ATOMIC_ACQUIRE) == park.generation) took = now - from;
-    if (!launching && __atomic_load_n(&cuda_launch_pending, __ATOMIC_RELAXED)) launching = now;
-    if (launching && now - launching >= LAUNCH_NS) cuda_unpark_now(true);
-    else if (now >= until) cuda_unpark_now(launching != 0);
+    if (!__atomic_load_n(&cuda_launch_pending, __ATOMIC_RELAXED)) launching = 0;
+    else if (!launching) launching = now;
+    if (now >= until || (launching && now - launching >= LAUNCH_NS)) cuda_unpark_now(false);
     /* The time until the first kernel begins determines the next lead, so it is measured
      * closely. */
     gw_sleep(took ? 20000 : 2000);
   }
-  bool came = __atomic_load_n(&released_by_arrival, __ATOMIC_RELAXED);
+  bool hit = __atomic_load_n(&released_by_launch, __ATOMIC_RELAXED);
   uint64_t held = released > from ? released - from : 0;
   gw_lock(&learned.lock);
-  if (took) gw_predict_takeover(&learned.predictor, took);
-  gw_predict_outcome(&learned.predictor, came, released);
+  /* If the arrival came in time and found that the device was not taken yet, that takes longer. */
+  if (took || (hit && released >= arrival.at_ns)) gw_predict_takeover(&learned.predictor, took ? took : held);
+  gw_payoff_add(payoff_of(arrival.announced), hit, released);
   learned.parked++;
   learned.parked_ns += held;
-  learned.hits += came;
+  learned.hits += hit;
   /* The arrival was spared the part of the switch that was over. */
-  if (came) learned.saved_ns += took && took < held ? took : held;
+  if (hit) learned.saved_ns += took && took < held ? took : held;
   GW_WRITE(parked, learned.parked);
   GW_WRITE(park_hits, learned.hits);
   GW_WRITE(parked_ns, learned.parked_ns);
@@ -279,22 +293,20 @@ static void hold_for(uint64_t arrival_ns, uint64_t limit_ns) {
   gw_unlock(&learned.lock);
 }
 
-/* When the next arrival is due, or 0: as announced by the program or the owner, else as
- * predicted. */
-static uint64_t next_arrival(uint64_t now, uint64_t lead, uint64_t last) {
-  uint64_t at = __atomic_load_n(&announced_arrival, __ATOMIC_RELAXED), owner_at = GW_READ(expect_ns);
+/* The next arrival after `last`, for which the device was held: as announced by the program or the
+ * owner, else as predicted. */
+static struct arrival next_arrival(uint64_t last, uint64_t jitter) {
+  uint64_t at = __atomic_load_n(&announced_arrival, __ATOMIC_RELAXED), owner_at = GW_READ(expect_ns), now = gw_now();
   uint64_t past = now > last ? now : last;
   if (owner_at > past && (at <= past || owner_at < at)) at = owner_at;
   gw_lock(&learned.lock);
   if (owner_at > now) learned.announced_ns = now;
-  if (at > past) {
-    gw_unlock(&learned.lock);
-    return at;
-  }
-  bool announced = learned.announced_ns && now - learned.announced_ns < ANNOUNCED_NS;
-  at = !announced && GW_READ(watch) & GW_PREDICT_ARRIVALS ? gw_predict_next(&learned.predictor, lead, past) : 0;
+  struct arrival next = {at, at > past};
+  bool predict = !(learned.announced_ns && now - learned.announced_ns < ANNOUNCED_NS) && GW_READ(watch) & GW_PREDICT_ARRIVALS;
+  if (!next.announced) next.at_ns = predict ? gw_predict_next(&learned.predictor, jitter) : 0;
+  if (next.at_ns <= past || gw_payoff_paused(payoff_of(next.announced), now)) next.at_ns = 0;
   gw_unlock(&learned.lock);
-  return at > now ? at : 0;
+  return next;
 }
 
 static void *run(void *unused) {
@@ -314,16 +326,16 @@ static void *run(void *unused) {
     uint64_t now = gw_now();
     gw_lock(&learned.lock);
     uint64_t lead = gw_predict_lead(&learned.predictor, max_lead);
-    bool paused = gw_predict_paused(&learned.predictor, now);
+    bool active = max_lead && gw_predict_active(&learned.predictor, now);
     gw_unlock(&learned.lock);
-    uint64_t at = max_lead && !paused ? next_arrival(now, lead, last) : 0;
-    if (!at || at <= last || now + lead > at + limit || at > now + lead + MAX_SLEEP_NS) {
-      sleep_until(now + MAX_SLEEP_NS, seq); /* settings may change until then */
+    struct arrival next = max_lead ? next_arrival(last, max_lead) : (struct arrival){0};
+    if (!next.at_ns || next.at_ns > now + lead + MAX_SLEEP_NS) {
+      sleep_until(now + (active ? ACTIVE_SLEEP_NS : MAX_SLEEP_NS), seq); /* until then settings may change, or more be known */
       continue;
     }
-    if (!wait_until(at - lead, seq)) continue;
-    last = at;
-    hold_for(at, limit);
+    if (!wait_until(next.at_ns - lead, seq)) continue;
+    last = next.at_ns;
+    hold_for(next, limit);
   }
   return unused;
 }
@@ -346,6 +358,7 @@ static void stop_parking(void) {
 static void start_thread(void) {
   uint32_t no = 0;
   if (!__atomic_compare_exchange_n(&started, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  if (gw_env()->launches_block) return; /* the parking thread's too, with its lock held */
   if (find_driver() && atexit(stop_parking) == 0) gw_thread_start(run, 0);
 }
 
@@ -362,10 +375,19 @@ void cuda_park_expect(uint64_t at_ns) {
   gw_futex_wake(&gw_shared.page.expect_seq, 1, 1);
 }
 
+/* A request arrives when its first launch begins, which the rest of the library learns when the launch
+ * has returned. That of a large graph takes longer than the device needs to switch. */
+void cuda_note_launch(void) {
+  if (!(GW_READ(flags) & GW_READY)) __atomic_store_n(&launch_ns, gw_now(), __ATOMIC_RELAXED);
+}
+
 void cuda_park_ready(uint64_t at_ns) {
   bool predict = GW_READ(watch) & GW_PREDICT_ARRIVALS;
+  __atomic_store_n(&cuda_predicting, predict, __ATOMIC_RELAXED);
   if (!GW_READ(lead_us) || !(predict || GW_READ(expect_ns))) return;
   if (predict) {
+    uint64_t began = __atomic_exchange_n(&launch_ns, 0, __ATOMIC_RELAXED);
+    if (began && began < at_ns && at_ns - began < MAX_SLEEP_NS) at_ns = began;
     gw_lock(&learned.lock);
     gw_predict_arrival(&learned.predictor, at_ns);
     gw_unlock(&learned.lock);
@@ -406,7 +428,7 @@ void cuda_park_disable(void) {
 void cuda_park_forked(void) {
   memset(&park, 0, sizeof park);
   memset(&learned, 0, sizeof learned);
-  cuda_parked = started = 0;
+  cuda_parked = cuda_predicting = started = 0;
   cuda_park_context = NULL;
-  announced_arrival = released_ns = 0;
+  announced_arrival = released_ns = launch_ns = 0;
 }

@@ -9,8 +9,10 @@
  * runs with nothing behind it, the hardware takes the context for idle and switches away.
  *
  * The parked kernels are on a stream of the library's own that is not ordered with the
- * program's streams. They are released by the program's first launch and by every call of
- * the program that could wait for them, and in any case they end by themselves after a time.
+ * program's streams. They are released by the program's first kernel or graph and by every call
+ * that could wait for them, and in any case they end by themselves after a time. A copy or a
+ * memset that only queues work leaves them: it would not keep the context on the device until the
+ * kernels behind it are launched.
  */
 #ifndef GIVEWAY_PARK_H
 #define GIVEWAY_PARK_H
@@ -23,22 +25,37 @@
 /* The generation of the kernels that are parked now; 0: none. */
 extern uint32_t cuda_parked;
 
-/* Releases the parked kernels. arrived: the program has launched the work they waited for. */
-void cuda_unpark_now(bool arrived);
+/* Releases the parked kernels. hit: the program has launched the work they waited for. */
+void cuda_unpark_now(bool hit);
 
 /* Called before a call that could wait for all work of the context. */
 static inline void cuda_unpark(void) {
   if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) cuda_unpark_now(false);
 }
 
+/* Called before a launch. A launch may wait for the parked kernels, for example the first
+ * launch of a kernel that is not loaded yet. If it takes long, the parking thread releases
+ * them. */
+extern uint32_t cuda_launch_pending, cuda_predicting;
+void cuda_note_launch(void);
+static inline void cuda_launching(void) {
+  if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) {
+    __atomic_store_n(&cuda_launch_pending, 1, __ATOMIC_RELAXED);
+  }
+  if (__builtin_expect(__atomic_load_n(&cuda_predicting, __ATOMIC_RELAXED) != 0, 0)) cuda_note_launch();
+}
+
 /* Called after the program has put a command on the device. The next kernels are parked in
- * that context. */
+ * that context. memory: it is a copy or a memset. */
 extern void *cuda_park_context;
-static inline void cuda_arrived(void *ctx) {
+static inline void cuda_launched(void *ctx, bool memory) {
   if (__builtin_expect(__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) != ctx, 0)) {
     __atomic_store_n(&cuda_park_context, ctx, __ATOMIC_RELAXED);
   }
-  if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) cuda_unpark_now(true);
+  if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) {
+    if (memory) __atomic_store_n(&cuda_launch_pending, 0, __ATOMIC_RELAXED);
+    else cuda_unpark_now(true);
+  }
 }
 
 /* The program says when its next request will arrive; 0: unknown. */
@@ -58,16 +75,6 @@ void cuda_park_resume(void);
 
 /* The program uses contexts that only one thread may use: parking is switched off. */
 void cuda_park_disable(void);
-
-/* Called before a launch. A launch may wait for the parked kernels, for example the first
- * launch of a kernel that is not loaded yet. If it takes long, the parking thread releases
- * them. */
-extern uint32_t cuda_launch_pending;
-static inline void cuda_launching(void) {
-  if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) {
-    __atomic_store_n(&cuda_launch_pending, 1, __ATOMIC_RELAXED);
-  }
-}
 
 /* In the child of a fork. */
 void cuda_park_forked(void);

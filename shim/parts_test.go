@@ -17,6 +17,65 @@ func TestPredict(t *testing.T) {
 	}
 }
 
+// TestParkingInTime runs the parking thread on a simulated device.
+func TestParkingInTime(t *testing.T) {
+	b := newBuilder(t)
+	files, err := filepath.Glob("*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return f == "park.c" }) // test/parktime.c includes it
+	wrap := "-Wl"
+	for _, name := range []string{"clock_gettime", "gw_sleep", "gw_futex_wait", "gw_library_symbol"} {
+		wrap += ",--wrap=" + name
+	}
+	b.compile("parktime", append(append([]string{wrap, "test/parktime.c"}, files...), "-lm")...)
+	for _, c := range []struct {
+		name                           string
+		period, jitter, missed, launch int // us, us, %, us
+		burst, toldFrom, slowSwitch    int
+		copies, waits                  int
+		covered                        float64 // at least so many percent of the requests found the device held
+		held, inVain                   float64 // at most so many percent of the time, and times a second for nothing
+		longest                        float64 // launch in us
+	}{
+		{name: "regular", period: 20000, covered: 98, held: 1.6, inVain: 0.05, longest: 50},
+		{name: "jitter of 0.1 ms", period: 20000, jitter: 100, covered: 88, held: 1.8, inVain: 0.1, longest: 50},
+		{name: "jitter of 0.2 ms", period: 20000, jitter: 200, covered: 75, held: 2, inVain: 0.1, longest: 50},
+		{name: "jitter of 2 ms", period: 20000, jitter: 2000, held: 0.1, inVain: 0.5, longest: 50},
+		{name: "a tenth does not come", period: 20000, jitter: 10, missed: 10, covered: 80, held: 2, inVain: 6, longest: 50},
+		{name: "half do not come", period: 20000, jitter: 10, missed: 50, held: 0.3, inVain: 1.5, longest: 50},
+		{name: "bursts of five", period: 100000, jitter: 10, burst: 5, covered: 50, held: 2.5, inVain: 11, longest: 50},
+		{name: "bursts of three", period: 100000, jitter: 10, burst: 3, held: 0.1, inVain: 1, longest: 50},
+		{name: "random", period: 20000, jitter: 20001, held: 0.1, inVain: 0.1, longest: 50},
+		{name: "random and busy", period: 400, jitter: 401, held: 1.5, inVain: 2, longest: 50},
+		{name: "long launches", period: 20000, jitter: 10, launch: 450, covered: 98, held: 4, inVain: 0.05, longest: 500},
+		// No request finds the device held, so it must not be held for every one.
+		{name: "launches of 0.8 ms", period: 20000, jitter: 10, launch: 800, held: 0.1, inVain: 1, longest: 850},
+		{name: "launches that wait for parked kernels", period: 20000, jitter: 10, waits: 1, held: 0.1, inVain: 1, longest: 600},
+		{name: "a copy before the launch", period: 20000, jitter: 10, copies: 1, covered: 98, held: 2, inVain: 0.05, longest: 50},
+		{name: "slower switches", period: 20000, jitter: 10, slowSwitch: 350, covered: 97, held: 2.8, inVain: 0.05, longest: 50},
+		// Requests that cannot be predicted are announced from the middle on.
+		{name: "announced", period: 100000, jitter: 10, burst: 3, toldFrom: 50, covered: 48, held: 0.7, inVain: 1, longest: 50},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := strings.Fields(fmt.Sprint(c.period, c.jitter, c.missed, max(c.burst, 1), max(c.launch, 20), c.copies, c.waits, c.slowSwitch, c.toldFrom))
+			out, err := exec.Command(b.path("parktime"), args...).CombinedOutput()
+			var covered, held, inVain, longest, announced float64
+			if _, scan := fmt.Sscan(string(out), &covered, &held, &inVain, &longest, &announced); err != nil || scan != nil {
+				t.Fatalf("%v, %v: %s", err, scan, out)
+			}
+			if covered < c.covered || held > c.held || inVain > c.inVain || longest > c.longest {
+				t.Errorf("%.1f %% of the requests found the device held, for %.2f %% of the time, %.2f times a second for nothing, the longest launch took %.0f us; want %+v",
+					covered, held, inVain, longest, c)
+			}
+			if c.toldFrom > 0 && (announced < 0 || announced > 0.5) {
+				t.Errorf("an announced request found the device held after %v s, want at most 0.5", announced)
+			}
+		})
+	}
+}
+
 // TestBoundMeasuresTime: with a grain a bound admits more short commands, but no more long ones,
 // on any number of streams.
 func TestBoundMeasuresTime(t *testing.T) {

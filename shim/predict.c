@@ -9,7 +9,6 @@
 #define MAX_PAUSE (64 * SECOND)
 #define MIN_REGULAR 6            /* of 8 intervals; a late arrival makes two irregular ones */
 #define LOOK_BACK 3              /* arrivals before the last */
-#define MAX_LATE_NS 800000ull /* the device is held for an arrival for a millisecond */
 #define MARGIN_NS 30000ull
 #define MIN_EARLY 50000ull
 #define MAX_EARLY 400000ull
@@ -28,7 +27,7 @@ void gw_predict_arrival(struct gw_predictor *p, uint64_t at_ns) {
   p->arrivals[p->arrival_count++ % GW_ARRIVALS] = at_ns;
 }
 
-uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns, uint64_t past) {
+uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns) {
   uint64_t gaps[GW_ARRIVALS - 1], sorted[GW_ARRIVALS - 1];
   if (p->arrival_count < GW_ARRIVALS) return 0;
   for (int i = 0; i < GW_ARRIVALS - 1; i++) { /* the latest first */
@@ -37,19 +36,23 @@ uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns, uint6
   }
   sort(sorted, GW_ARRIVALS - 1);
   uint64_t period = sorted[(GW_ARRIVALS - 1) / 2];
+  if (jitter_ns > period / 4) jitter_ns = period / 4; /* else any arrivals that are close together would be regular */
   int regular = 0;
   for (int i = 0; i < GW_ARRIVALS - 1; i++) regular += gaps[i] + jitter_ns >= period && gaps[i] <= period + jitter_ns;
   if (regular < MIN_REGULAR) return 0;
-  /* A request may come late, but not early. So if the last one came later than the ones before it
-   * make expect, the next is due earlier than a period after it. */
-  uint64_t latest = period / 8 < MAX_LATE_NS ? period / 8 : MAX_LATE_NS, since = 0, late = 0;
+  /* Requests are taken to be late at times and never early, as timers are. So if the last one came
+   * later than the ones before it make expect, the next is due earlier than a period after it. */
+  uint64_t since = 0, late = 0;
   for (int i = 0; i < LOOK_BACK; i++) {
     uint64_t expected = (uint64_t)(i + 1) * period;
     since += gaps[i];
-    if (since > expected && since - expected <= latest && since - expected > late) late = since - expected;
+    if (since > expected && since - expected <= jitter_ns && since - expected > late) late = since - expected;
   }
-  uint64_t next = p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period - late;
-  return next > past ? next : next + period;
+  return p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period - late;
+}
+
+bool gw_predict_active(const struct gw_predictor *p, uint64_t now_ns) {
+  return p->arrival_count && now_ns < p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + 10 * SECOND;
 }
 
 void gw_predict_takeover(struct gw_predictor *p, uint64_t took_ns) { p->takeovers[p->takeover_count++ % GW_TAKEOVERS] = took_ns; }
@@ -65,8 +68,8 @@ uint64_t gw_predict_lead(const struct gw_predictor *p, uint64_t max_ns) {
   return lead < max_ns ? lead : max_ns;
 }
 
-void gw_predict_outcome(struct gw_predictor *p, bool came, uint64_t now_ns) {
-  p->outcomes = p->outcomes << 1 | came;
+void gw_payoff_add(struct gw_payoff *p, bool hit, uint64_t now_ns) {
+  p->outcomes = p->outcomes << 1 | hit;
   if (p->outcome_count < GW_OUTCOMES) p->outcome_count++;
   uint32_t hits = (uint32_t)__builtin_popcount(p->outcomes & ((1u << p->outcome_count) - 1));
   if (p->outcome_count == GW_OUTCOMES && hits == GW_OUTCOMES) p->pause_ns = 0;
@@ -77,7 +80,7 @@ void gw_predict_outcome(struct gw_predictor *p, bool came, uint64_t now_ns) {
   p->outcome_count = 0;
 }
 
-bool gw_predict_paused(const struct gw_predictor *p, uint64_t now_ns) { return now_ns < p->pause_until_ns; }
+bool gw_payoff_paused(const struct gw_payoff *p, uint64_t now_ns) { return now_ns < p->pause_until_ns; }
 
 /* late_ns follows the longest of the last few hundred delays. How late a sleep ends depends on
  * the host and differs a hundredfold: on a quiet host sleeps end in time, on one with shared

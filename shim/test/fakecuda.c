@@ -558,9 +558,22 @@ static void thread_ends(void *s) {
   own = NULL;
 }
 static void create_own_key(void) { has_own_key = pthread_key_create(&own_key, thread_ends) == 0; }
+/* The driver's own exit handler waits for what runs. */
+static void at_exit(void) {
+  pthread_mutex_lock(&lock);
+  if (unreleased()) {
+    (void)!write(STDERR_FILENO, "a wait was never released\n", 26);
+    _exit(9);
+  }
+  pthread_mutex_unlock(&lock);
+}
+static void init(void) {
+  create_own_key();
+  atexit(at_exit);
+}
 int cuInit(unsigned flags) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, create_own_key);
+  pthread_once(&once, init);
   return (int)flags;
 }
 int cuMemAlloc_v2(ptr *p, size_t n) { return *p = allocate(n, DEVICE, 0), OK; }
