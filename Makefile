@@ -10,7 +10,6 @@ SEEDS    ?= 10000
 DURATION ?= 10m
 SEED     ?= 0
 N        ?= 150
-SEED     ?= 1
 BIN      ?= bin
 HIP      ?=
 SOURCE   ?=
@@ -117,7 +116,7 @@ seeds: check-go ## run the simulator with SEEDS (10000) different faults
 	$(call number,SEEDS)
 	go test -run TestSeeds -timeout 60m ./internal/sim -args -seeds $(SEEDS)
 
-mutants: check-go ## change the core in N (150) ways drawn by SEED (1), one at a time; print those that no test notices
+mutants: check-go ## change the core in N (150) ways drawn by SEED (0), one at a time; print those that no test notices
 	$(call number,N)
 	$(call number,SEED)
 	cd tools && go run ./mutants -root .. -n $(N) -seed $(SEED)

@@ -192,6 +192,16 @@ func TestServiceIsAlwaysRestarted(t *testing.T) {
 	if !strings.Contains(string(unit), "\nRestart=always\n") || interval >= burst*pause {
 		t.Errorf("a daemon that ends at once is started %v times in %v s, %v s apart, and then no more", burst, interval, pause)
 	}
+	// Without these lines nothing undoes what a killed daemon left: its guardian is killed with it, or
+	// the journal is gone, or a daemon that hangs stays.
+	for _, line := range []string{
+		"KillMode=process", "OOMScoreAdjust=-1000", "RuntimeDirectoryPreserve=restart",
+		"ExecStopPost=-@BINDIR@/giveway restore --left", "Type=notify", "WatchdogSec=10",
+	} {
+		if !strings.Contains(string(unit), "\n"+line+"\n") {
+			t.Errorf("the unit has no line %q", line)
+		}
+	}
 }
 
 // TestCapabilitiesAreExplained: docs/SECURITY.md says of every capability that the service

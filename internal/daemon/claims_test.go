@@ -133,8 +133,8 @@ func TestAnnouncedRequestsMustCome(t *testing.T) {
 		if _, now := expects(); now != was+5 {
 			t.Errorf("got %d hints counted as invalid, want 5", now-was)
 		}
-		if _, err := d.Hint(ourselves, pid, api.Hint{Values: attr.Must("expect=1s")}); err == nil {
-			t.Error("the API took an announcement")
+		if _, err := d.Hint(ourselves, pid, api.Hint{Values: attr.Must("expect=1s")}); err == nil || !server.IsLimit(err) {
+			t.Errorf("an announcement through the API: got %v, want that it is beyond a limit", err)
 		}
 		page.AddLaunched(1)
 	}

@@ -106,7 +106,7 @@ func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error
 func (d *Daemon) applyHint(p *process, h api.Hint) error {
 	v := h.Values
 	if in, _ := v.Get(attr.Expect); in > 0 && !p.mayAnnounce(1) {
-		return server.Conflict("announce a request of process %d: %d were announced, and the process has launched nothing since", p.info.PID, maxUnmet)
+		return server.TooMany("announce a request of process %d: %d were announced, and the process has launched nothing since", p.info.PID, maxUnmet)
 	}
 	if err := d.applyMark(p, h); err != nil {
 		return err

@@ -73,8 +73,10 @@ func TestHostileUser(t *testing.T) {
 	if h.lease.lapses > 0 {
 		t.Errorf("%d leases lapsed", h.lease.lapses)
 	}
-	// Generous: the machine may be busy, and the attackers use its CPUs as well.
-	const limit = 2 * time.Second
+	limit := 50 * time.Millisecond
+	if *hostileFor == 0 { // among other tests: the machine may be busy, and the attackers use its CPUs as well
+		limit = 2 * time.Second
+	}
 	for name, l := range map[string]*latencies{"root": &during.root, "another user": &during.user} {
 		if p99 := l.quantile(0.99); len(l.all) == 0 || p99 > limit {
 			t.Errorf("%d calls of %s, P99 %v, want at most %v", len(l.all), name, p99, limit)

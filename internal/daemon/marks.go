@@ -51,7 +51,7 @@ func (d *Daemon) beginMarked(p *process, m *marks, number int64) error {
 		return server.Conflict("begin request %d of process %d: it is open already; end it first, or give this one another number", number, p.info.PID)
 	}
 	if len(m.open) >= maxMarked {
-		return server.Conflict("begin a request of process %d: %d are open, and no more are allowed; end some", p.info.PID, len(m.open))
+		return server.TooMany("begin a request of process %d: %d are open, and no more are allowed; end some", p.info.PID, len(m.open))
 	}
 	if m.open == nil {
 		m.open = make(map[int64]sched.Time)

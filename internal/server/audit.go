@@ -52,8 +52,8 @@ func (s *Server) audit(c caller, r request, did outcome, err error) {
 	if err != nil {
 		status = statusOf(err)
 	}
-	denied := status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
-	if !operations[r.op].order && !denied {
+	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
+	if !operations[r.op].order && !denied && !IsLimit(err) {
 		return
 	}
 	skipped, ok := s.auditor.admit(c)

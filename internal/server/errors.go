@@ -37,10 +37,13 @@ func Conflict(format string, args ...any) error {
 }
 
 // TooMany returns an error that is answered with status 429: the caller makes too many
-// requests.
+// requests, or has as many of something as it may. The audit has a line for it.
 func TooMany(format string, args ...any) error {
 	return statusError{http.StatusTooManyRequests, fmt.Errorf(format, args...)}
 }
+
+// IsLimit reports whether an error comes from TooMany.
+func IsLimit(err error) bool { return statusOf(err) == http.StatusTooManyRequests }
 
 // errClosed refuses a request whose connection was closed before it was answered.
 var errClosed = NotFound("the connection is closed")

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -170,6 +171,8 @@ func callPolicy(socket string) {
 	fmt.Println(err)
 }
 
+const maxTCPClients = 64 // with a token, as the documentation says
+
 // TestTCPWithoutToken: connections that send no token do not keep out a client that has
 // it.
 func TestTCPWithoutToken(t *testing.T) {
@@ -200,6 +203,21 @@ func TestTCPWithoutToken(t *testing.T) {
 	resp, err := call("0123456789abcdef")
 	if err != nil || resp.StatusCode != 200 {
 		t.Fatalf("with the token: got %v, %v", resp, err)
+	}
+	var refused *http.Response
+	for i := 0; i < 2*maxTCPClients && refused == nil; i++ {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: giveway\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n")
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 200 {
+			refused = resp
+		}
+	}
+	if refused == nil || refused.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("after %d clients with the token: got %v, want 429", maxTCPClients, refused)
 	}
 	if resp, err := call("another token, a wrong one"); err != nil || resp.StatusCode != 401 || !resp.Close {
 		t.Errorf("with another token: got %v, %v; want 401 and the end of the connection", resp, err)

@@ -63,7 +63,7 @@ func (r *tcpConnections) admit(c *connection, reads bool) error {
 	case !slices.Contains(r.waiting, c):
 		return errClosed // it was evicted or closed: nothing would free the place that it takes
 	case len(r.admitted)+len(r.readers) >= maxTCP || reads && len(r.readers) >= maxTCPReaders:
-		return Conflict("too many clients are connected over TCP: %d with a token, of these %d with the token for reading", maxTCP, maxTCPReaders)
+		return TooMany("too many clients are connected over TCP: %d with a token, of these %d with the token for reading", maxTCP, maxTCPReaders)
 	}
 	r.waiting = slices.DeleteFunc(r.waiting, func(w *connection) bool { return w == c })
 	if reads {

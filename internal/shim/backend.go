@@ -215,9 +215,9 @@ func (b *Backend) refusal(v server.ShimProcess) error {
 	case b.uid != proc.Everyone && v.UID != uint32(b.uid):
 		return server.Forbidden("this daemon manages the processes of another user")
 	case taken >= maxPages, !v.All && taken >= pageShare.All:
-		return server.Conflict("%d processes have loaded the shim already", taken)
+		return server.TooMany("%d processes have loaded the shim already", taken)
 	case !v.All && !pageShare.Allows(mine, taken):
-		return server.Conflict("%d of your processes have loaded the shim already, and %d in all", mine, taken)
+		return server.TooMany("%d of your processes have loaded the shim already, and %d in all", mine, taken)
 	}
 	return nil
 }

@@ -284,7 +284,7 @@ func TestPageLimits(t *testing.T) {
 	if n := take(of(1000), sub); n < 200 || n > pageShare.Each {
 		t.Errorf("one user got %d pages, want 200 to %d", n, pageShare.Each)
 	}
-	if b.refusal(of(1000)) == nil || b.refusal(sub) == nil || b.refusal(of(1001)) != nil || b.refusal(of(0)) != nil {
+	if !server.IsLimit(b.refusal(of(1000))) || !server.IsLimit(b.refusal(sub)) || b.refusal(of(1001)) != nil || b.refusal(of(0)) != nil {
 		t.Error("the limit of one user is not that user's alone")
 	}
 	for user := uint32(1001); user < 1110; user++ { // as many as a node has pods
@@ -295,7 +295,7 @@ func TestPageLimits(t *testing.T) {
 	for user := uint32(2000); len(b.connections) < maxPages-pagesForRoot; user++ {
 		b.connections = append(b.connections, &connection{account: user})
 	}
-	if b.refusal(of(1)) == nil || b.refusal(ofContainer) == nil || b.refusal(of(0)) != nil {
+	if !server.IsLimit(b.refusal(of(1))) || !server.IsLimit(b.refusal(ofContainer)) || b.refusal(of(0)) != nil {
 		t.Error("no pages are kept for root")
 	}
 	if take(of(0)); len(b.connections) != maxPages {
