@@ -103,6 +103,7 @@ type queueState struct {
 	served       time.Duration // Queue.Served at the last plan
 	servedAtTurn time.Duration // Queue.Served when the current turn began
 	lastTurn     sched.Time    // when its last turn began, or when it entered the group
+	backAt       sched.Time    // when it last came back to those that take turns
 	takesTurns   bool          // it is a batch or class-idle queue that would use a turn now: see update
 	readyAt      sched.Time    // time of the last plan at which it was runnable, or had completed commands since the plan before
 	completed    uint64        // Counters.Completed then
@@ -342,7 +343,7 @@ func (p *giveway) updateState(st *queueState, q *sched.Queue, dev *sched.Device,
 		st.restsSince = 0
 	}
 	st.served, st.triedLater = q.Served, false
-	st.judgeByCounters(q)
+	st.judgeByCounters(q, now)
 	st.takesTurns = !st.unusedTurn && q.Runnable()
 	if q.Runnable() || q.Counters.Completed != st.completed {
 		st.readyAt, st.completed = now, q.Counters.Completed

@@ -52,7 +52,7 @@ func TestTurnOver(t *testing.T) {
 		{62500*time.Microsecond - 1, onlineSummary{serving: true, expecting: true}, false},
 		{62500 * time.Microsecond, onlineSummary{serving: true, expecting: true}, true},
 	} {
-		if got := p.turnOver(p.turnStart.Add(tt.after), &summary{onlineSummary: tt.sum}); got != tt.want {
+		if got := p.turnOver(p.turnStart.Add(tt.after), p.turnStart.Add(p.turnLength()), &summary{onlineSummary: tt.sum}); got != tt.want {
 			t.Errorf("after %v, %+v: over %v, want %v", tt.after, tt.sum, got, tt.want)
 		}
 	}

@@ -31,20 +31,8 @@ const classIdleStopTurns = 20
 // A queue that becomes runnable joins at the clock: see vclock. Batch and class-idle queues have one
 // clock each, because a class-idle queue may be far behind after hours without service.
 func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *setting) {
-	for i := range p.clocks {
-		p.clocks[i].tick(v.Now)
-	}
-	best, current := -1, s.current
-	for i := range states {
-		st := &states[i]
-		if !givesWay(&v.Queues[i]) {
-			continue
-		}
-		p.clocks[st.class-sched.Batch].join(&st.vtime, (st.takesTurns || st.recentlyReady(v.Now)) && !st.sideBySide, 0)
-		if p.mayHaveTurn(st) && st.class == s.rotationClass && (best < 0 || st.before(&states[best])) {
-			best = i
-		}
-	}
+	best, end := p.nextTurn(v, states, s)
+	current := s.current
 	switch {
 	case best < 0 && current >= 0 && !states[current].unusedTurn:
 		// No queue needs the turn. The current one, which has no work for a
@@ -53,7 +41,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 	case best < 0:
 		p.current = 0
 		return
-	case current < 0 || !p.mayHaveTurn(&states[current]) || states[current].class != s.rotationClass || p.turnOver(v.Now, s):
+	case current < 0 || !p.mayHaveTurn(&states[current]) || states[current].class != s.rotationClass || p.turnOver(v.Now, end, s):
 		p.overlap.leaving = 0
 		if current >= 0 && p.mayHaveTurn(&states[current]) {
 			p.beginOverlap(v.Now, &v.Queues[current], &v.Queues[best], s, set)
@@ -68,6 +56,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 		if s.rotationClass == sched.Idle {
 			p.turnStart.Time = max(v.Now, p.classIdleStop) // a turn in which it is stopped would end like the last one
 		}
+		end = p.turnStart.Add(p.turnLength())
 		for i := range states {
 			st := &states[i]
 			st.servedAtTurn, st.withheld = st.served, false
@@ -75,7 +64,6 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 		}
 	}
 	if q := &v.Queues[current]; s.inRotation > 1 || q.Measured && !q.Counters.Known {
-		end := p.turnStart.Add(p.turnLength())
 		if v.Now >= end { // the turn goes on: see turnDelay
 			end = earlier(end.Add(p.turnLength()/turnDelay), s.onlineChange)
 		}
@@ -83,9 +71,43 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 	}
 }
 
-// turnOver reports whether the current turn ends now.
-func (p *giveway) turnOver(now sched.Time, s *summary) bool {
-	end := p.turnStart.Add(p.turnLength())
+// nextTurn returns the queue that has the next turn, or -1, and when the current turn is over: with the
+// turn's length, or earlier if a queue has come back since the turn began. One that rests between its steps
+// would otherwise wait for half a turn or more after each rest. It is next, unless it owes more than a
+// turn. New queues are not preferred: as soon as one ends, another can come, and it owes nothing.
+func (p *giveway) nextTurn(v *sched.View, states []queueState, s *summary) (next int, end sched.Time) {
+	for i := range p.clocks {
+		p.clocks[i].tick(v.Now)
+	}
+	next, back := -1, -1
+	for i := range states {
+		st := &states[i]
+		if !givesWay(&v.Queues[i]) {
+			continue
+		}
+		was := st.joined
+		p.clocks[st.class-sched.Batch].join(&st.vtime, (st.takesTurns || st.recentlyReady(v.Now)) && !st.sideBySide, 0)
+		if st.joined && !was && st.lastTurn > 0 {
+			st.backAt = v.Now
+		}
+		if !p.mayHaveTurn(st) || st.class != s.rotationClass {
+			continue
+		}
+		if next < 0 || st.before(&states[next]) {
+			next = i
+		}
+		if st.backAt > p.turnStart.Time && i != s.current && (back < 0 || st.before(&states[back])) {
+			back = i
+		}
+	}
+	if back >= 0 && s.current >= 0 && states[s.current].class == s.rotationClass && states[back].at < states[s.current].at+p.turnLength() {
+		return back, p.turnStart.Add(min(p.turnLength(), shortestTurn))
+	}
+	return next, p.turnStart.Add(p.turnLength())
+}
+
+// turnOver reports whether the current turn, which is over at end, ends now.
+func (p *giveway) turnOver(now, end sched.Time, s *summary) bool {
 	return now >= end && (!s.serving && !s.expecting || now >= end.Add(p.turnLength()/turnDelay))
 }
 

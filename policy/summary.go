@@ -54,7 +54,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 		if q.ID == p.current {
 			s.current = i
 			p.turnStart.postpone(v, q.Served-st.servedAtTurn, p.turnLength())
-			if st.joined && p.turnOver(v.Now, &s) {
+			if st.joined && p.turnOver(v.Now, p.turnStart.Add(p.turnLength()), &s) {
 				p.endTurn(v.Now, dev, q, st)
 			}
 		}

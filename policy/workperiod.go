@@ -16,10 +16,19 @@ import (
 // trace is only lost for a moment.
 func (st *queueState) judgedByCounters(q *sched.Queue) bool { return q.Counters.Known && !st.traced }
 
-// judgeByCounters updates the load of q if it is found by its counters.
-func (st *queueState) judgeByCounters(q *sched.Queue) {
-	if st.traced = st.traced || q.Visits.Known; st.judgedByCounters(q) && q.Attr.Class == sched.Batch {
-		st.load.verdict = st.work.watch(q, st.load.verdict)
+// judgeByCounters updates the load of q if it is found by its counters. If it is found by its visits,
+// counters that are those of a light queue make a heavy one unknown: it has few visits to judge it
+// by, because it gives up its turn whenever it is out of work.
+func (st *queueState) judgeByCounters(q *sched.Queue, now sched.Time) {
+	st.traced = st.traced || q.Visits.Known
+	if q.Attr.Class != sched.Batch || !q.Counters.Known {
+		return
+	}
+	switch verdict := st.work.watch(q, st.load.verdict); {
+	case !st.traced:
+		st.load.verdict = verdict
+	case verdict == lightLoad && st.load.verdict == heavyLoad:
+		st.load.doubt(now)
 	}
 }
 

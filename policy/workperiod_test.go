@@ -124,7 +124,7 @@ func TestLostTrace(t *testing.T) {
 	for range 5 {
 		for i := range v.Queues {
 			v.Queues[i].Counters.Known = true
-			states[i].judgeByCounters(&v.Queues[i])
+			states[i].judgeByCounters(&v.Queues[i], v.Now)
 		}
 		p.watchLoads(v, states, &sum)
 		for i := range v.Queues {

@@ -187,9 +187,10 @@ func TestSaturatingJobsAreServedAsByTurns(t *testing.T) {
 	}
 }
 
-// TestRandomMixtures checks the policy on random mixtures: batch work gets 0.95 of what it
-// gets natively, or 0.9 beside online work, unless the online tail is much better for it, and
-// the online tail is not worse than the native one. The P99 of a run varies by 5 %.
+// TestRandomMixtures checks the policy on random mixtures: batch work gets 0.95 of what it gets
+// natively, unless the online tail is much better for it, and the online tail is not worse than the
+// native one. The P99 of a run varies by 5 %. Of 300 seeds one has less batch work (0.94), and two have a
+// worse tail (1.05 and 1.16, which is 0.88 to 1.00 if the requests come at other times).
 func TestRandomMixtures(t *testing.T) {
 	long(t)
 	for seed := range uint64(48) {
@@ -219,15 +220,36 @@ func TestRandomMixtures(t *testing.T) {
 			tail = float64(got.p99) / float64(native.p99)
 		}
 		t.Logf("seed %2d: %d jobs, arrivals %v every %v: batch %.3f, P99 %.2f of native, %d calls", seed, len(m.batch), m.arrival.Kind, m.arrival.Every, part, tail, got.calls)
-		least := 0.95
-		if m.arrival.Every > 0 {
-			least = 0.9
-		}
-		if part < least && (m.arrival.Every == 0 || tail > 0.75) || part < 0.7 {
+		if part < 0.95 && (m.arrival.Every == 0 || tail > 0.75) || part < 0.75 {
 			t.Errorf("seed %d: batch work gets %.3f of its native sum, for an online P99 of %.2f of the native one", seed, part, tail)
 		}
 		if tail > 1.07 {
 			t.Errorf("seed %d: the online P99 is %.2f of the native one", seed, tail)
+		}
+	}
+}
+
+// TestJobsThatRest checks that a job that computes for some milliseconds and then rests, with the shim,
+// loses nothing beside a job that fills the GPU, nor gains at the cost of that.
+func TestJobsThatRest(t *testing.T) {
+	long(t)
+	for _, computes := range []time.Duration{3 * ms, 6 * ms, 10 * ms, 200 * ms} {
+		for _, rests := range []time.Duration{20 * ms, 53 * ms, 150 * ms} {
+			job := light(1)
+			job.Kernels = []sim.Kernels{{Count: 1, Time: sim.Around(computes, 0.2)}}
+			job.Before, job.Shim = sim.Around(rests, 0.2), true
+			rates := func(policy string) (heavy, resting float64) {
+				cfg := sloWorld(t, 1, policy, training("heavy"), job)
+				cfg.Warmup, cfg.Length = 2*time.Second, 20*time.Second
+				r := sim.New(cfg).Run()
+				return r.Clients[0].Rate, r.Clients[1].Rate
+			}
+			heavyNative, restingNative := rates("native")
+			heavy, resting := rates("giveway")
+			t.Logf("%v, then %v of rest: %.3f of native, the other job %.3f", computes, rests, resting/restingNative, heavy/heavyNative)
+			if resting < 0.95*restingNative || heavy < 0.95*heavyNative {
+				t.Errorf("%v, then %v of rest: %.3f of native, the other job %.3f; want 0.95 of both", computes, rests, resting/restingNative, heavy/heavyNative)
+			}
 		}
 	}
 }
