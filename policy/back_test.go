@@ -54,6 +54,28 @@ func TestQueueThatComesBackIsNext(t *testing.T) {
 	}
 }
 
+// TestFirstOfTwoThatComeBack checks that of two queues that came back the one with the lower virtual
+// time has the next turn.
+func TestFirstOfTwoThatComeBack(t *testing.T) {
+	for first := range 2 {
+		p, v, states := lightNode(heavyLoad, heavyLoad, heavyLoad)
+		p.current, p.turnStart.Time, p.inRotation = 3, v.Now, 1
+		for i := range states {
+			states[i].weight, states[i].lastTurn = unit, v.Now.Add(-time.Second)
+		}
+		states[2].joined, states[1-first].at = true, ms
+		s := summary{inRotation: 3, rotationClass: sched.Batch, current: 2}
+		set := p.ownSetting()
+		for _, after := range []time.Duration{ms, 9 * ms} {
+			v.Now = v.Now.Add(after)
+			p.rotate(v, states, &s, &set)
+		}
+		if want := v.Queues[first].ID; p.current != want {
+			t.Errorf("the turn is that of queue %d, want %d", p.current, want)
+		}
+	}
+}
+
 // TestTracedQueueThatRunsOutOfWork checks that a queue that counts as heavy by its visits is judged
 // anew if its counters show that it runs out of work all the time, and others are not.
 func TestTracedQueueThatRunsOutOfWork(t *testing.T) {
