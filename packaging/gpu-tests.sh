@@ -266,11 +266,11 @@ target_parts() {
   part launch-cost 30 60 e2e TestShimCost -cost 'late entry'
   part kills-2 325 440 kills
   part many-small-online 72 120 cases 11s many-small-online
-  part kills-3 60 440 kills
   part eager 90 140 cases 11s eager-late
   part heavy 72 120 cases 11s heavy
   part many-small 48 90 cases 6s many-small
   part loops 38 70 cases 3s loop-1us,loop-200us
+  part kills-3 60 440 kills
 }
 
 if [[ -n $minutes ]]; then
