@@ -338,6 +338,9 @@ func TestSLOQueueThatMustBeFastEndsQuiet(t *testing.T) {
 		x.request(stretch(9900 * time.Microsecond))
 	}
 	x.quiet()
+	x.served[1] += time.Second // so it is not its floor turn
+	x.runUntil(x.now.Add(50 * ms))
+	x.step(sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 2, Duration: x.served[1]})
 	x.openOnline(sched.Attr{})
 	if x.slice != sched.MinSlice {
 		t.Errorf("batch work has a slice of %v, want the minimum", x.slice)

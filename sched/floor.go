@@ -45,6 +45,7 @@ type floorTurn struct {
 	period   time.Duration // from one turn of the queue to the next
 	target   time.Duration // the turn ends when the queue's Served will reach this
 	launched uint64        // Counters.Launched when the turn began
+	late     time.Duration // how much more than a period has passed since the last one
 	rest     Time          // no turn begins before this, so that the floor never takes most of the device
 
 	// On a device with slices:
@@ -126,6 +127,9 @@ func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
 		queue: q.ID, began: s.now, length: length, period: floorPeriod(length, share), target: q.Served + length, launched: q.Counters.Launched,
 		rest: d.floor.rest, due: d.floor.due, withFloor: d.floor.withFloor,
 	}
+	// The turn may be shorter than the one for which the queue waited, because online work has
+	// changed since. What the queue is owed is not forgotten: its next turns are earlier.
+	d.floor.late = min(max(s.now.Sub(q.floor.at)-d.floor.period, 0), floorWindow)
 	q.OnFloor = true
 	if !d.Sliced() || q.Can&CanSlice == 0 {
 		return
@@ -268,7 +272,7 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 		if !exemptFromFloor(q) && (!enough || unused) && took < limit {
 			return false
 		}
-		q.floor = floorMark{turn.began, q.useful()} // counting from began, turns start one period apart
+		q.floor = floorMark{turn.began - Time(turn.late), q.useful()} // counting from there, turns are due one period apart
 		if enough && missing > 0 && !certain && q.Measured {
 			// The next turn is earlier by as much as this one was too short.
 			q.floor.at -= Time(float64(turn.period) * float64(missing) / float64(turn.length))

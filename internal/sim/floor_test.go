@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -63,5 +64,61 @@ func TestFloorBesideOnlineWorkThatNeverRests(t *testing.T) {
 				t.Errorf("batch work completed %.0f kernels/s, want at least 100", r.Clients[1].Rate)
 			}
 		})
+	}
+}
+
+// TestFloorBesideSeveralLoops checks the floor beside one to three online programs that never rest.
+// When one of them reports requests only now and then, the length of a floor turn changes between the
+// time at which it becomes due and its begin, and a queue that has waited for a long turn gets a short
+// one. What it is owed must not be forgotten then: seed 131 gave 10 ms in 5 s. A window of 5 s may cut
+// off a part of the first and the last of its turns, so a queue has at least 70 of its 100 ms.
+func TestFloorBesideSeveralLoops(t *testing.T) {
+	const share, least = 100 * ms, 70 * ms // of 5 s
+	seeds := []uint64{108, 131}
+	for seed := uint64(0); seed < 10 && !testing.Short(); seed++ {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
+		for _, policy := range []string{"giveway", "slo"} {
+			r := rand.New(rand.NewPCG(seed, 5))
+			var clients []sim.ClientConfig
+			for i := range 1 + r.IntN(3) {
+				request, slo := time.Duration(500+r.IntN(20000))*us, time.Duration(0)
+				if r.IntN(3) == 0 {
+					slo = request * time.Duration(2+r.IntN(4))
+				}
+				clients = append(clients, sim.ClientConfig{
+					Name: fmt.Sprint("online", i), Attr: sched.Attr{Class: sched.Online, SLO: slo}, Arrival: sim.Arrival{Kind: sim.Closed, Every: us},
+					Kernels: []sim.Kernels{{Count: 20, Time: sim.Around(request/20, 0.05)}}, Shim: r.IntN(2) == 0,
+				})
+			}
+			online := len(clients)
+			for i := range 1 + r.IntN(4) {
+				job := training(fmt.Sprint("batch", i))
+				if r.IntN(2) == 0 {
+					job.Kernels[0].Time = sim.Around(time.Duration(1+r.IntN(40))*ms, 0.1)
+				}
+				job.Shim = r.IntN(2) == 0
+				clients = append(clients, job)
+			}
+			cfg := sloWorld(t, seed, policy, clients...)
+			cfg.Warmup, cfg.Length, cfg.SampleInterval = 2*time.Second, 30*time.Second, 100*ms
+			had := make([][]time.Duration, len(clients)) // device time at each sample
+			cfg.Sample = func(_ sched.Time, queues []sim.QueueSample) {
+				for _, q := range queues {
+					had[q.Client] = append(had[q.Client], q.DeviceTime)
+				}
+			}
+			sim.New(cfg).Run()
+			for i := online; i < len(clients); i++ {
+				worst := time.Hour
+				for j := 50; j < len(had[i]); j++ {
+					worst = min(worst, had[i][j]-had[i][j-50])
+				}
+				if worst < least {
+					t.Errorf("seed %d, policy %s: %s had %v of its floor of %v in 5 s, want at least %v", seed, policy, clients[i].Name, worst, share, least)
+				}
+			}
+		}
 	}
 }
