@@ -132,8 +132,11 @@ enum cuda_copy cuda_copy_of(int hook, const uintptr_t *a) {
   return CUDA_COPY_OVER;
 }
 
-/* Whether a command copies or sets memory, for which the device's compute engine need not switch. */
-#define IS_MEMORY(symbol) (__builtin_strncmp(#symbol, "cuMem", 5) == 0)
+/* Whether a command is a kernel or a graph. For others, as copies, memsets and functions of the host, the
+ * device's compute engine need not switch. */
+#define BEGINS_WITH(symbol, name) (__builtin_strncmp(#symbol, name, sizeof name - 1) == 0)
+#define IS_KERNEL(symbol) \
+  ((BEGINS_WITH(symbol, "cuLaunch") && !BEGINS_WITH(symbol, "cuLaunchHost")) || BEGINS_WITH(symbol, "cuGraphLaunch"))
 
 /* COMMAND: the command may still run when the call returns. COPY: see cuda_copy_of. */
 #define COMMAND(symbol, if_null, stream, ...)                                                   \
@@ -145,9 +148,9 @@ enum cuda_copy cuda_copy_of(int hook, const uintptr_t *a) {
     if (!gw_enter(&pass, &cuda_runtime, ctx, cuda_stream((void *)(stream), if_null)))           \
       return real(ARGS(__VA_ARGS__));                                                           \
     LATE(symbol, __VA_ARGS__);                                                                  \
-    cuda_launching();                                                                           \
+    cuda_launching(IS_KERNEL(symbol));                                                          \
     int result = real(ARGS(__VA_ARGS__));                                                       \
-    cuda_launched(ctx, IS_MEMORY(symbol));                                                      \
+    cuda_launched(ctx, IS_KERNEL(symbol));                                                      \
     gw_leave(&pass, result == CUDA_SUCCESS);                                                    \
     return result;                                                                              \
   }

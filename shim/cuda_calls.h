@@ -129,6 +129,7 @@ OLD_SYNC(cuMemsetD2D16, "cuMemsetD2D16", 2000, 0, D1, U, H, U, U)
 OLD_SYNC(cuMemsetD2D32, "cuMemsetD2D32", 2000, 0, D1, U, U, U, U)
 
 /* No commands: in cuda_events.c and cuda_contexts.c, except for the look-ups in cuda.c. */
+OTHER(cuInit, "cuInit", 2000, 0)
 OTHER(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)
 OTHER(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, 0)
 OTHER(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)

@@ -8,6 +8,7 @@
 #include "activity.h"
 #include "class.h"
 #include "cuda.h"
+#include "env.h"
 #include "late.h"
 #include "park.h"
 #include "sys.h"
@@ -156,6 +157,13 @@ static void will_ask(void) { gw_late_waits(); }
 static void may_wait(void) {
   cuda_unpark();
   gw_late_may_wait();
+}
+
+/* The driver reads CUDA_LAUNCH_BLOCKING, which programs also set for themselves before this call. */
+EXPORTED int cuInit(unsigned flags) {
+  gw_env_read_launches_block();
+  CALL(cuInit, (unsigned), (flags));
+  return result;
 }
 
 /* Completed work. */

@@ -28,6 +28,10 @@ __attribute__((constructor)) static void load(void) {
   loaded = true;
 }
 
+void gw_env_read_launches_block(void) {
+  if (is_set("CUDA_LAUNCH_BLOCKING")) __atomic_store_n(&env.launches_block, true, __ATOMIC_RELAXED);
+}
+
 const struct gw_env *gw_env(void) {
   if (__builtin_expect(!loaded, 0)) load(); /* the constructor of another library has launched something */
   return &env;

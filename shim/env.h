@@ -22,6 +22,9 @@ struct gw_env {
 };
 const struct gw_env *gw_env(void);
 
+/* Reads it again, on a thread on which the driver is about to do the same. */
+void gw_env_read_launches_block(void);
+
 #pragma GCC visibility pop
 
 #endif

@@ -13,6 +13,7 @@
 #include "activity.h"
 #include "cuda.h"
 #include "env.h"
+#include "late_word.h"
 #include "page.h"
 #include "predict.h"
 #include "sys.h"
@@ -78,7 +79,7 @@ static uint32_t started;
 static uint64_t announced_arrival; /* by the program; 0: none */
 static uint64_t released_ns;       /* when the kernels were released */
 static uint32_t released_by_launch;
-static uint64_t launch_ns; /* when a launch began in an idle process; 0: none */
+static uint64_t arrived_in; /* page.idled + 1 at the last arrival */
 
 /* Driver functions that only this file uses. */
 static struct {
@@ -210,10 +211,15 @@ static bool launch_parked(uint64_t arrival_ns, uint64_t until_ns) {
 static void start_thread(void);
 
 void cuda_unpark_now(bool hit) {
-  uint32_t generation = __atomic_exchange_n(&cuda_parked, 0, __ATOMIC_ACQ_REL);
-  if (generation == STARTING) start_thread();
-  if (!generation || generation == STARTING) return;
-  __atomic_store_n(park.word, generation, __ATOMIC_RELEASE);
+  uint32_t generation = __atomic_load_n(&cuda_parked, __ATOMIC_ACQUIRE);
+  if (!generation) return;
+  /* Before the kernels count as released: if this thread ends in between, another one does it again. */
+  if (generation != STARTING) gw_late_advance(park.word, generation);
+  if (!__atomic_compare_exchange_n(&cuda_parked, &generation, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  if (generation == STARTING) {
+    start_thread();
+    return;
+  }
   __atomic_store_n(&released_by_launch, hit, __ATOMIC_RELAXED);
   __atomic_store_n(&released_ns, gw_now(), __ATOMIC_RELEASE);
 }
@@ -271,6 +277,11 @@ static void hold_for(struct arrival arrival, uint64_t limit_ns) {
     if (!__atomic_load_n(&cuda_launch_pending, __ATOMIC_RELAXED)) launching = 0;
     else if (!launching) launching = now;
     if (now >= until || (launching && now - launching >= LAUNCH_NS)) cuda_unpark_now(false);
+    if (now >= until + MAX_SLEEP_NS) { /* the thread that has released them never came to say so */
+      __atomic_store_n(&released_by_launch, false, __ATOMIC_RELAXED);
+      released = now;
+      break;
+    }
     /* The time until the first kernel begins determines the next lead, so it is measured
      * closely. */
     gw_sleep(took ? 20000 : 2000);
@@ -295,7 +306,7 @@ static void hold_for(struct arrival arrival, uint64_t limit_ns) {
 
 /* The next arrival after `last`, for which the device was held: as announced by the program or the
  * owner, else as predicted. */
-static struct arrival next_arrival(uint64_t last, uint64_t jitter) {
+static struct arrival next_arrival(uint64_t last, uint64_t jitter, uint64_t limit) {
   uint64_t at = __atomic_load_n(&announced_arrival, __ATOMIC_RELAXED), owner_at = GW_READ(expect_ns), now = gw_now();
   uint64_t past = now > last ? now : last;
   if (owner_at > past && (at <= past || owner_at < at)) at = owner_at;
@@ -303,8 +314,8 @@ static struct arrival next_arrival(uint64_t last, uint64_t jitter) {
   if (owner_at > now) learned.announced_ns = now;
   struct arrival next = {at, at > past};
   bool predict = !(learned.announced_ns && now - learned.announced_ns < ANNOUNCED_NS) && GW_READ(watch) & GW_PREDICT_ARRIVALS;
-  if (!next.announced) next.at_ns = predict ? gw_predict_next(&learned.predictor, jitter) : 0;
-  if (next.at_ns <= past || gw_payoff_paused(payoff_of(next.announced), now)) next.at_ns = 0;
+  if (!next.announced) next.at_ns = predict ? gw_predict_next(&learned.predictor, jitter, limit, past) : 0;
+  if (gw_payoff_paused(payoff_of(next.announced), now)) next.at_ns = 0;
   gw_unlock(&learned.lock);
   return next;
 }
@@ -328,7 +339,7 @@ static void *run(void *unused) {
     uint64_t lead = gw_predict_lead(&learned.predictor, max_lead);
     bool active = max_lead && gw_predict_active(&learned.predictor, now);
     gw_unlock(&learned.lock);
-    struct arrival next = max_lead ? next_arrival(last, max_lead) : (struct arrival){0};
+    struct arrival next = max_lead ? next_arrival(last, max_lead, limit) : (struct arrival){0};
     if (!next.at_ns || next.at_ns > now + lead + MAX_SLEEP_NS) {
       sleep_until(now + (active ? ACTIVE_SLEEP_NS : MAX_SLEEP_NS), seq); /* until then settings may change, or more be known */
       continue;
@@ -375,23 +386,24 @@ void cuda_park_expect(uint64_t at_ns) {
   gw_futex_wake(&gw_shared.page.expect_seq, 1, 1);
 }
 
-/* A request arrives when its first launch begins, which the rest of the library learns when the launch
- * has returned. That of a large graph takes longer than the device needs to switch. */
+/* A request arrives when the launch of its first kernel begins: the device is held for that one, and
+ * the launch of a large graph takes longer than the device needs to switch. Copies alone, for example
+ * of the last request's results, are no request. The arrival is known before the launch releases the
+ * parked kernels, so the parking thread does not look for the next one without it. */
 void cuda_note_launch(void) {
-  if (!(GW_READ(flags) & GW_READY)) __atomic_store_n(&launch_ns, gw_now(), __ATOMIC_RELAXED);
+  uint64_t in = GW_READ(idled) + 1;
+  if (__atomic_load_n(&arrived_in, __ATOMIC_RELAXED) == in || gw_capture_in_progress()) return;
+  if (__atomic_exchange_n(&arrived_in, in, __ATOMIC_RELAXED) == in) return;
+  gw_lock(&learned.lock);
+  gw_predict_arrival(&learned.predictor, gw_now());
+  gw_unlock(&learned.lock);
 }
 
 void cuda_park_ready(uint64_t at_ns) {
   bool predict = GW_READ(watch) & GW_PREDICT_ARRIVALS;
+  (void)at_ns;
   __atomic_store_n(&cuda_predicting, predict, __ATOMIC_RELAXED);
   if (!GW_READ(lead_us) || !(predict || GW_READ(expect_ns))) return;
-  if (predict) {
-    uint64_t began = __atomic_exchange_n(&launch_ns, 0, __ATOMIC_RELAXED);
-    if (began && began < at_ns && at_ns - began < MAX_SLEEP_NS) at_ns = began;
-    gw_lock(&learned.lock);
-    gw_predict_arrival(&learned.predictor, at_ns);
-    gw_unlock(&learned.lock);
-  }
   uint32_t none = 0;
   if (!__atomic_load_n(&started, __ATOMIC_RELAXED))
     __atomic_compare_exchange_n(&cuda_parked, &none, STARTING, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -430,5 +442,5 @@ void cuda_park_forked(void) {
   memset(&learned, 0, sizeof learned);
   cuda_parked = cuda_predicting = started = 0;
   cuda_park_context = NULL;
-  announced_arrival = released_ns = launch_ns = 0;
+  announced_arrival = released_ns = arrived_in = 0;
 }

@@ -35,33 +35,33 @@ static inline void cuda_unpark(void) {
 
 /* Called before a launch. A launch may wait for the parked kernels, for example the first
  * launch of a kernel that is not loaded yet. If it takes long, the parking thread releases
- * them. */
+ * them. kernel: it is a kernel or a graph. */
 extern uint32_t cuda_launch_pending, cuda_predicting;
 void cuda_note_launch(void);
-static inline void cuda_launching(void) {
+static inline void cuda_launching(bool kernel) {
   if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) {
     __atomic_store_n(&cuda_launch_pending, 1, __ATOMIC_RELAXED);
   }
-  if (__builtin_expect(__atomic_load_n(&cuda_predicting, __ATOMIC_RELAXED) != 0, 0)) cuda_note_launch();
+  if (__builtin_expect(__atomic_load_n(&cuda_predicting, __ATOMIC_RELAXED) != 0, 0) && kernel) cuda_note_launch();
 }
 
-/* Called after the program has put a command on the device. The next kernels are parked in
- * that context. memory: it is a copy or a memset. */
+/* Called after the program has put a command on the device. If it is a kernel or a graph, the next
+ * kernels are parked in that context. */
 extern void *cuda_park_context;
-static inline void cuda_launched(void *ctx, bool memory) {
-  if (__builtin_expect(__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) != ctx, 0)) {
+static inline void cuda_launched(void *ctx, bool kernel) {
+  if (__builtin_expect(__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) != ctx, 0) && kernel) {
     __atomic_store_n(&cuda_park_context, ctx, __ATOMIC_RELAXED);
   }
   if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) {
-    if (memory) __atomic_store_n(&cuda_launch_pending, 0, __ATOMIC_RELAXED);
-    else cuda_unpark_now(true);
+    if (kernel) cuda_unpark_now(true);
+    else __atomic_store_n(&cuda_launch_pending, 0, __ATOMIC_RELAXED);
   }
 }
 
 /* The program says when its next request will arrive; 0: unknown. */
 void cuda_park_expect(uint64_t at_ns);
 
-/* The process has become ready: an arrival, from which the next one is predicted. */
+/* The process has become ready. */
 void cuda_park_ready(uint64_t at_ns);
 
 /* A context, or with GW_ALL every context, is about to be destroyed. */

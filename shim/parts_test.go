@@ -54,6 +54,8 @@ func TestParkingInTime(t *testing.T) {
 		{name: "launches of 0.8 ms", period: 20000, jitter: 10, launch: 800, held: 0.1, inVain: 1, longest: 850},
 		{name: "launches that wait for parked kernels", period: 20000, jitter: 10, waits: 1, held: 0.1, inVain: 1, longest: 600},
 		{name: "a copy before the launch", period: 20000, jitter: 10, copies: 1, covered: 98, held: 2, inVain: 0.05, longest: 50},
+		{name: "a copy after the request", period: 20000, jitter: 10, copies: 2, covered: 98, held: 2, inVain: 0.05, longest: 50},
+		{name: "regular, every 5 ms", period: 5000, jitter: 10, covered: 98, held: 6, inVain: 0.1, longest: 50},
 		{name: "slower switches", period: 20000, jitter: 10, slowSwitch: 350, covered: 97, held: 2.8, inVain: 0.05, longest: 50},
 		// Requests that cannot be predicted are announced from the middle on.
 		{name: "announced", period: 100000, jitter: 10, burst: 3, toldFrom: 50, covered: 48, held: 0.7, inVain: 1, longest: 50},

@@ -27,7 +27,7 @@ void gw_predict_arrival(struct gw_predictor *p, uint64_t at_ns) {
   p->arrivals[p->arrival_count++ % GW_ARRIVALS] = at_ns;
 }
 
-uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns) {
+uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns, uint64_t held_ns, uint64_t past_ns) {
   uint64_t gaps[GW_ARRIVALS - 1], sorted[GW_ARRIVALS - 1];
   if (p->arrival_count < GW_ARRIVALS) return 0;
   for (int i = 0; i < GW_ARRIVALS - 1; i++) { /* the latest first */
@@ -42,13 +42,16 @@ uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns) {
   if (regular < MIN_REGULAR) return 0;
   /* Requests are taken to be late at times and never early, as timers are. So if the last one came
    * later than the ones before it make expect, the next is due earlier than a period after it. */
+  if (held_ns > period / 4) held_ns = period / 4;
   uint64_t since = 0, late = 0;
   for (int i = 0; i < LOOK_BACK; i++) {
     uint64_t expected = (uint64_t)(i + 1) * period;
     since += gaps[i];
-    if (since > expected && since - expected <= jitter_ns && since - expected > late) late = since - expected;
+    if (since > expected && since - expected <= held_ns && since - expected > late) late = since - expected;
   }
-  return p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period - late;
+  uint64_t next = p->arrivals[(p->arrival_count - 1) % GW_ARRIVALS] + period - late;
+  if (next <= past_ns && regular == GW_ARRIVALS - 1) next += period;
+  return next > past_ns ? next : 0;
 }
 
 bool gw_predict_active(const struct gw_predictor *p, uint64_t now_ns) {

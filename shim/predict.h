@@ -33,9 +33,11 @@ struct gw_predictor {
 
 void gw_predict_arrival(struct gw_predictor *p, uint64_t at_ns);
 
-/* When the next arrival is due at the earliest if arrivals are periodic, else 0. jitter_ns is how
- * far an interval may deviate from the period. */
-uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns);
+/* When the next arrival after past_ns is due at the earliest if arrivals are periodic, else 0. jitter_ns
+ * is how far an interval may deviate from the period, held_ns for how long the device is held for an
+ * arrival that is late. If all were periodic and one does not come in time, the one after it is expected,
+ * but no further one. */
+uint64_t gw_predict_next(const struct gw_predictor *p, uint64_t jitter_ns, uint64_t held_ns, uint64_t past_ns);
 
 /* Whether the last arrival was less than ten seconds ago. */
 bool gw_predict_active(const struct gw_predictor *p, uint64_t now_ns);

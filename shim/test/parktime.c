@@ -12,7 +12,8 @@
  *
  * Requests come in bursts of BURST, 5 ms apart, every PERIOD us, each up to JITTER us earlier or
  * later, and MISSED percent of them not at all. If JITTER is larger than PERIOD they come at random.
- * The launch takes LAUNCH us. COPY: a copy comes 60 us before it. WAITS: it waits for parked
+ * The launch takes LAUNCH us. COPY: 1: a copy comes 60 us before it; 2: the program waits for the request,
+ * and then copies its result and waits for the copy. WAITS: the launch waits for parked
  * kernels. A switch takes 165 us, and SWITCH us from the 20th second on. From second TOLD on, unless
  * it is 0, each request is announced.
  */
@@ -32,7 +33,8 @@
 
 static uint64_t time_ns = GW_SECOND_NS, end_ns = (SECONDS + 1) * GW_SECOND_NS;
 static uint64_t launch_takes, switch_takes, told_from;
-static bool copies, waits;
+static int copies;
+static bool waits;
 static jmp_buf out;
 
 /* 0 to 1. */
@@ -89,7 +91,7 @@ void *__wrap_gw_library_symbol(struct gw_library *library, const char *name) {
 /* The program. */
 static uint64_t *arrivals;
 static int count, next_request, next_told;
-static enum { IDLE, COPYING, LAUNCHING, BUSY } state;
+static enum { IDLE, COPYING, LAUNCHING, BUSY, COPYING_BACK } state;
 static uint64_t state_ends = NEVER, launch_begins;
 static bool held_at_launch;
 static uint64_t covered, answered, longest_launch, first_told_hit;
@@ -97,7 +99,7 @@ static uint64_t covered, answered, longest_launch, first_told_hit;
 static void begin_launch(void) {
   launch_begins = time_ns;
   held_at_launch = device.parked;
-  cuda_launching();
+  cuda_launching(true);
   state = LAUNCHING, state_ends = time_ns + launch_takes;
 }
 
@@ -106,10 +108,18 @@ static void end_launch(void) {
   covered += hit, answered++;
   if (hit && told_from && launch_begins > told_from && !first_told_hit) first_told_hit = time_ns - told_from;
   if (held_at_launch && time_ns - launch_begins > longest_launch) longest_launch = time_ns - launch_begins;
+  cuda_launched(&device, true);
+  gw_shared.page.flags |= GW_READY;
+  if (copies != 1) cuda_park_ready(time_ns);
+  state = BUSY, state_ends = time_ns + REQUEST_NS;
+}
+
+static void begin_copy(void) {
+  cuda_launching(false);
   cuda_launched(&device, false);
   gw_shared.page.flags |= GW_READY;
-  if (!copies) cuda_park_ready(time_ns);
-  state = BUSY, state_ends = time_ns + REQUEST_NS;
+  cuda_park_ready(time_ns);
+  state_ends = time_ns + COPY_NS;
 }
 
 /* What the program does when the time of its state is over. */
@@ -117,20 +127,25 @@ static void go_on(void) {
   switch (state) {
   case IDLE:
     next_request++;
-    if (!copies) {
+    if (copies != 1) {
       begin_launch();
       break;
     }
-    cuda_launching();
-    cuda_launched(&device, true);
-    gw_shared.page.flags |= GW_READY;
-    cuda_park_ready(time_ns);
-    state = COPYING, state_ends = time_ns + COPY_NS;
+    begin_copy();
+    state = COPYING;
     break;
   case COPYING: begin_launch(); break;
   case LAUNCHING: end_launch(); break;
   case BUSY:
+  case COPYING_BACK:
     gw_shared.page.flags &= ~GW_READY;
+    gw_shared.page.idled++;
+    if (copies == 2 && state == BUSY) {
+      begin_copy();
+      cuda_unpark(); /* before the wait for it */
+      state = COPYING_BACK;
+      break;
+    }
     state = IDLE;
     while (next_request < count && arrivals[next_request] < time_ns) next_request++;
     break;

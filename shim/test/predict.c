@@ -23,7 +23,7 @@ static int in_time(bool follows) {
   int good = 0;
   for (int i = 0; i < 1000 + GW_ARRIVALS; i++) {
     uint64_t late = below(20) ? below(10) * US : 50 * US + below(350) * US, at = due + late;
-    uint64_t next = gw_predict_next(&p, 500 * US);
+    uint64_t next = gw_predict_next(&p, 500 * US, MS, 0);
     good += next && next <= at + 30 * US && next + 450 * US > at;
     gw_predict_arrival(&p, at);
     due = (follows ? at : due) + 20 * MS;
@@ -42,44 +42,58 @@ int main(void) {
   struct gw_predictor p = {0};
   uint64_t at = 1000 * MS;
   for (int i = 0; i < GW_ARRIVALS; i++) {
-    WANT(gw_predict_next(&p, 100 * US) == 0); /* too few arrivals */
+    WANT(gw_predict_next(&p, 100 * US, MS, 0) == 0); /* too few arrivals */
     gw_predict_arrival(&p, at += 5 * MS + (i % 3) * 20 * US);
   }
-  uint64_t next = gw_predict_next(&p, 100 * US);
+  uint64_t next = gw_predict_next(&p, 100 * US, MS, 0);
   WANT(next > at + 4900 * US && next < at + 5100 * US);
-  WANT(gw_predict_next(&p, 5 * US) == 0); /* the deviation is too large */
+  WANT(gw_predict_next(&p, 5 * US, MS, 0) == 0); /* the deviation is too large */
   gw_predict_arrival(&p, at - MS);        /* back in time: ignored */
-  WANT(gw_predict_next(&p, 100 * US) == next);
+  WANT(gw_predict_next(&p, 100 * US, MS, 0) == next);
 
   gw_predict_arrival(&p, at += 9 * MS); /* a single late arrival */
-  WANT(gw_predict_next(&p, 100 * US) != 0);
+  WANT(gw_predict_next(&p, 100 * US, MS, 0) != 0);
   gw_predict_arrival(&p, at += 2 * MS);
   gw_predict_arrival(&p, at += 9 * MS);
   gw_predict_arrival(&p, at += 7 * MS);
-  WANT(gw_predict_next(&p, 100 * US) == 0); /* not periodic any more */
+  WANT(gw_predict_next(&p, 100 * US, MS, 0) == 0); /* not periodic any more */
 
   WANT(in_time(false) >= 990 && in_time(true) >= 990);
 
   /* Two arrivals in a row are late by 300 us; the third is due when it would be without them. */
   p = regular(&at);
   gw_predict_arrival(&p, at + 20 * MS + 300 * US);
-  next = gw_predict_next(&p, 500 * US);
+  next = gw_predict_next(&p, 500 * US, MS, 0);
   WANT(next == at + 40 * MS);
   gw_predict_arrival(&p, at + 40 * MS + 300 * US);
-  WANT(gw_predict_next(&p, 500 * US) == at + 60 * MS);
+  WANT(gw_predict_next(&p, 500 * US, MS, 0) == at + 60 * MS);
   gw_predict_arrival(&p, at + 60 * MS + 300 * US);
-  WANT(gw_predict_next(&p, 500 * US) == at + 80 * MS);
+  WANT(gw_predict_next(&p, 500 * US, MS, 0) == at + 80 * MS);
   /* After the fourth late one that is the new time. */
   gw_predict_arrival(&p, at + 80 * MS + 300 * US);
-  WANT(gw_predict_next(&p, 500 * US) == at + 100 * MS + 300 * US);
+  WANT(gw_predict_next(&p, 500 * US, MS, 0) == at + 100 * MS + 300 * US);
+  /* A delay may be longer than the jitter, if the device is held for as long. */
+  p = regular(&at);
+  gw_predict_arrival(&p, at + 20 * MS + 900 * US);
+  WANT(gw_predict_next(&p, 500 * US, MS, 0) == at + 40 * MS);
+  WANT(gw_predict_next(&p, 500 * US, 500 * US, 0) == at + 40 * MS + 900 * US);
+  /* If an arrival does not come, the one after it may, but no further one is expected. */
+  p = regular(&at);
+  gw_predict_arrival(&p, at += 20 * MS);
+  WANT(gw_predict_next(&p, 500 * US, MS, at) == at + 20 * MS);
+  WANT(gw_predict_next(&p, 500 * US, MS, at + 20 * MS) == at + 40 * MS);
+  WANT(gw_predict_next(&p, 500 * US, MS, at + 40 * MS) == 0);
+  gw_predict_arrival(&p, at += 45 * MS); /* only if all were periodic */
+  WANT(gw_predict_next(&p, 500 * US, MS, at) == at + 20 * MS);
+  WANT(gw_predict_next(&p, 500 * US, MS, at + 20 * MS) == 0);
   /* One that is late by 5 ms is not a delay that the next one makes up for. */
   p = regular(&at);
   gw_predict_arrival(&p, at + 25 * MS);
-  WANT(gw_predict_next(&p, 500 * US) == at + 45 * MS);
+  WANT(gw_predict_next(&p, 500 * US, MS, 0) == at + 45 * MS);
   /* With a short period a deviation of half of it is not regular. */
   p = (struct gw_predictor){0};
   for (int i = 0; i < GW_ARRIVALS; i++) gw_predict_arrival(&p, at += i % 2 ? 300 * US : 600 * US);
-  WANT(gw_predict_next(&p, 500 * US) == 0);
+  WANT(gw_predict_next(&p, 500 * US, MS, 0) == 0);
   WANT(gw_predict_active(&p, at + 9 * 1000 * MS) && !gw_predict_active(&p, at + 11 * 1000 * MS));
 
   WANT(gw_predict_lead(&p, 500 * US) == 500 * US);
