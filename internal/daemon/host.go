@@ -20,6 +20,9 @@ func (d *Daemon) Wake() { d.events.sleeper.Wake() }
 // IsGuardian implements hal.Host.
 func (d *Daemon) IsGuardian(pid int) bool { return d.guardian.isGuardian(pid) }
 
+// Account implements hal.Host.
+func (d *Daemon) Account(uid uint32) uint32 { return d.account(uid) }
+
 // Ready implements hal.Host.
 func (d *Daemon) Ready(pid int) (class sched.Class, ready, known bool) {
 	states := d.queueStates.get()

@@ -132,6 +132,9 @@ type Host interface {
 	// IsGuardian reports whether a process is a guardian of the daemon. A guardian holds
 	// copies of other processes' descriptors and is not their owner.
 	IsGuardian(pid int) bool
+	// Account returns the user that a uid counts for in limits of users, such as the owner of
+	// a subordinate uid.
+	Account(uid uint32) uint32
 	// Ready reports whether a process has work that waits for or runs on a device, and
 	// its class. known is false for a process without queues.
 	Ready(pid int) (class sched.Class, ready, known bool)

@@ -191,7 +191,7 @@ func (b *Backend) discover(ctx context.Context) error {
 		b.log.Warn("NVIDIA driver is unknown and its self-test failed: nothing is changed", "version", s.Version, "error", s.selfTest)
 	}
 	c := b.cfg.discover()
-	c.Ignore, c.Slice = b.host.IsGuardian, b.sliceOf
+	c.Ignore, c.Slice, c.Account = b.host.IsGuardian, b.sliceOf, b.host.Account
 	w, err := discover.Watch(ctx, c)
 	if err != nil {
 		_ = claimed.Close() // nil: an error

@@ -52,6 +52,7 @@ func (h *fakeHost) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 
 func (h *fakeHost) Wake()                     {}
 func (h *fakeHost) IsGuardian(int) bool       { return false }
+func (h *fakeHost) Account(uid uint32) uint32 { return uid }
 func (h *fakeHost) ProcessFound(proc.Process) {}
 
 func (h *fakeHost) Ready(int) (sched.Class, bool, bool) { return sched.Standard, false, false }

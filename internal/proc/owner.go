@@ -48,6 +48,16 @@ func (p FS) owner(pid int) (owner, error) {
 	return owner{uid, gid, uid}, nil
 }
 
+// Starter returns the user who started a process: its real uid. Process.Starter is the same.
+func (p FS) Starter(pid int) (uint32, error) {
+	text, err := p.read(pid, "status", maxText)
+	if err != nil {
+		return 0, err
+	}
+	uid, _, err := ids(text, "Uid:")
+	return uid, err
+}
+
 // ids returns the real id in a line of status that lists the real, effective, saved and
 // filesystem id, and whether the first three are the same.
 func ids(status, label string) (id uint32, same bool, err error) {

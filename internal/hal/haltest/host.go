@@ -85,6 +85,9 @@ func (h *Host) ProcessFound(proc.Process) {}
 // IsGuardian implements hal.Host.
 func (h *Host) IsGuardian(int) bool { return false }
 
+// Account implements hal.Host.
+func (h *Host) Account(uid uint32) uint32 { return uid }
+
 // Ready implements hal.Host. A process with queues has work.
 func (h *Host) Ready(pid int) (class sched.Class, ready, known bool) {
 	h.mu.Lock()

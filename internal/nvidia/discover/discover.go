@@ -103,7 +103,12 @@ type Config struct {
 	// Slice returns the slice that was set for a group of a process; zero: none was, or a call
 	// is under way. A group with another one was freed and made again. nil: not known.
 	Slice func(proc.ID, Key) time.Duration
-	Log   *slog.Logger // nil: none
+	// Account returns the user that a uid counts for, such as the owner of a subordinate uid.
+	// nil: each uid counts for itself.
+	Account func(uid uint32) uint32
+	Log     *slog.Logger // nil: none
+
+	places int // for openers without a group: see keep.go; zero: mostPlaces()
 }
 
 // ignores reports whether a process is not scanned.
@@ -127,20 +132,27 @@ type Watcher struct {
 	guesses atomic.Uint64 // wrong guesses
 	looks   atomic.Uint64 // descriptors that were looked at
 
-	mu      sync.Mutex // guards what follows, which other goroutines use
-	bpfErr  error
-	listErr error
-	refused map[int]uint64 // by pid: start times of processes that may not be inspected; written by the loop only
-	sweeps  map[int]sweep  // by pid: processes with more than lookWindow descriptors; written by the loop only
+	mu         sync.Mutex // guards what follows, which other goroutines use
+	bpfErr     error
+	listErr    error
+	refused    map[int]uint64 // by pid: start times of processes that may not be inspected; written by the loop only
+	sweeps     map[int]sweep  // by pid: processes with more than lookWindow descriptors; written by the loop only
+	unkept     map[int]unkept // by pid: openers for which there was no place; written by the loop only
+	unkeptMore bool           // there are more of these
 
 	// What follows is used by the loop's goroutine only.
 	openers       map[int]*opener
 	owners        map[Key]*opener     // the openers for which groups were reported
-	nonOpeners    map[int]nonOpener   // by pid: processes without the control device
+	nonOpeners    map[int]nonOpener   // by pid: processes without the control device, or that are not kept
 	pending       map[int]*pending    // by pid: traced calls that wait for a scan
-	pendingOf     map[uint32]int      // by user: how many of them
-	turns         map[uint32]uint64   // by user: the last turn of scanPending that it had
-	turn          uint64              // the last turn of all
+	queued        map[int]bool        // by pid: processes in the queues of accounts; true: handles may be guessed
+	accounts      map[uint32]*account // by account
+	used          time.Duration       // by the account whose turn was last, before that turn
+	pass          []int               // pids of which the pass over all processes has not found out whether they are due
+	passed        int                 // the last process of a pass that had been scanned before
+	scanSince     time.Time           // processes that were not scanned since then are due
+	places        int                 // for openers without a group: see keep.go
+	placesTaken   int                 // by all accounts but root's
 	knownClients  map[nvrm.Handle]int // clients, with the number of descriptors that lead to them
 	allClients    clientList
 	warnedGuesses bool        // the warning about guesses was logged
@@ -149,9 +161,9 @@ type Watcher struct {
 	highest       nvrm.Handle
 	tracedSince   uint64 // every call of a process that started after this tick is traced
 	lost          uint64 // calls that the tracer lost
-	overflowed    bool   // there were more pending processes than maxPending
-	swept         int    // the pid whose sweep was continued last
+	overflowed    bool   // a process was left out of a table, so all are to be scanned
 	inOwnerScan   bool   // a scan of a likely owner is under way, within another scan
+	inHeirSearch  bool   // findHeirs is under way
 	waiters       sync.WaitGroup
 }
 
@@ -180,10 +192,11 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 	}
 	w := &Watcher{
 		config: c, proc: procfs{proc.FS(c.Proc)}, log: c.Log,
-		events: make(chan Event), exits: make(chan *opener), calls: make(chan call, 256),
+		events: make(chan Event), exits: make(chan *opener), calls: make(chan call, maxPending),
 		tracedSince: math.MaxUint64, rescan: make(chan int, 64),
 		openers: map[int]*opener{}, owners: map[Key]*opener{}, nonOpeners: map[int]nonOpener{},
-		refused: map[int]uint64{}, sweeps: map[int]sweep{}, pending: map[int]*pending{}, pendingOf: map[uint32]int{}, turns: map[uint32]uint64{}, knownClients: map[nvrm.Handle]int{},
+		refused: map[int]uint64{}, sweeps: map[int]sweep{}, unkept: map[int]unkept{}, pending: map[int]*pending{}, queued: map[int]bool{},
+		accounts: map[uint32]*account{}, knownClients: map[nvrm.Handle]int{}, places: cmp.Or(c.places, mostPlaces()),
 	}
 	w.allClients = clientList{open: func() (controlFile, error) { return nvrm.Open(c.Control) }, budget: updateBudget}
 	if _, err := w.proc.PIDs(); err != nil {
@@ -217,7 +230,7 @@ func (w *Watcher) Rescan(pid int) {
 // Checks returns what works at the moment and what does not.
 func (w *Watcher) Checks() []hal.Check {
 	w.mu.Lock()
-	bpfErr, procErr, refused, large := w.bpfErr, w.listErr, len(w.refused), len(w.sweeps)
+	bpfErr, procErr, refused, large, beyond := w.bpfErr, w.listErr, len(w.refused), len(w.sweeps), w.unkeptDetail()
 	w.mu.Unlock()
 	_, controlErr := os.Stat(w.config.Control)
 	var refusedErr error
@@ -230,6 +243,7 @@ func (w *Watcher) Checks() []hal.Check {
 		check("permissions", "every process could be inspected", refusedErr,
 			"run as root or with CAP_SYS_PTRACE, or watch one user's processes as that user"),
 		check("descriptors", sweepDetail(large), nil, ""),
+		check("open control devices", beyond, nil, ""),
 		check("eBPF", "allocations are traced as they happen", bpfErr, bpfFix(bpfErr)),
 	}
 }

@@ -100,8 +100,8 @@ func (w *Watcher) guessOrder() (order []nvrm.Handle) {
 }
 
 // findOlder asks about further handles while a process holds the control device without a
-// known client, and scans those processes again if a client was found. It returns true if
-// handles remain.
+// known client, and makes the loop scan those processes again if a client was found. It returns
+// true if handles remain.
 func (w *Watcher) findOlder() bool {
 	if w.allClients.remaining == 0 || w.allClients.next == 0 {
 		return false
@@ -113,7 +113,7 @@ func (w *Watcher) findOlder() bool {
 			without = append(without, h)
 		}
 	}
-	if len(without) == 0 {
+	if len(without) == 0 && !w.hasOlderUnkept() {
 		return false
 	}
 	found, err := w.allClients.resume(w.config.Poll / resumeShare)
@@ -126,5 +126,16 @@ func (w *Watcher) findOlder() bool {
 	for _, h := range without {
 		w.scanAnew(h.process.PID)
 	}
+	w.queueUnkept(true)
 	return err == nil
+}
+
+// hasOlderUnkept reports whether nothing is kept of a process whose calls were not all traced.
+func (w *Watcher) hasOlderUnkept() bool {
+	for _, u := range w.unkept {
+		if u.start <= w.tracedSince {
+			return true
+		}
+	}
+	return false
 }

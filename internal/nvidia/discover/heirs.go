@@ -31,15 +31,18 @@ type heir struct {
 }
 
 // findHeirs scans processes that may have inherited the open files of a process with groups,
-// which has exited.
-func (w *Watcher) findHeirs(h *opener) {
+// which has exited. They are kept, even if there is no place for them, until the groups that
+// they have are reported for them.
+func (w *Watcher) findHeirs(h *opener) (found []int) {
 	if len(h.groups) == 0 {
-		return
+		return nil
 	}
+	w.inHeirSearch = true
+	defer func() { w.inHeirSearch = false }()
 	begun := time.Now()
 	for i, p := range w.likelyHeirs(h) {
 		if i >= minHeirs && time.Since(begun) > heirTime {
-			return
+			return found
 		}
 		var calls []call
 		for _, fd := range p.fds {
@@ -48,6 +51,35 @@ func (w *Watcher) findHeirs(h *opener) {
 			}
 		}
 		w.scan(p.pid, calls, false)
+		found = append(found, p.pid)
+	}
+	return found
+}
+
+// scanSharers scans the processes that share the groups of one that has exited: some at once,
+// so that their groups are not without an owner for long, and the others when it is their turn.
+func (w *Watcher) scanSharers(h *opener) {
+	begun, scans := time.Now(), 0
+	for _, o := range w.sortedOpeners() {
+		if !o.sharesGroup || w.openers[o.process.PID] != o {
+			continue
+		}
+		o.memberOf = slices.DeleteFunc(o.memberOf, func(m membership) bool { return m.Server == h.process.ID() })
+		if scans++; scans > minHeirs && time.Since(begun) > heirTime {
+			w.scanSoon(o.process.PID)
+			continue
+		}
+		o.sharesGroup = false
+		w.scan(o.process.PID, nil, false)
+	}
+}
+
+// keepHeirs gives places to heirs, except those that wait for a scan because they share a group.
+func (w *Watcher) keepHeirs(pids []int) {
+	for _, pid := range pids {
+		if h := w.openers[pid]; h != nil && (!h.sharesGroup || w.pending[pid] == nil) {
+			w.keep(h)
+		}
 	}
 }
 

@@ -39,11 +39,33 @@ func (p *crowdedProc) makeFolder(dir string, n int, others map[int]string) {
 			err = os.Symlink(path, filepath.Join(dir, "fd", strconv.Itoa(fd)))
 		}
 	}
-	if err == nil { // started after every real process
-		err = os.WriteFile(filepath.Join(dir, "stat"), []byte("1 (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9000000000 0"), 0o600)
-	}
 	if err != nil {
 		p.t.Fatal(err)
+	}
+	p.setStart(dir, 9_000_000_000) // after every real process
+}
+
+func (p *crowdedProc) setStart(dir string, ticks uint64) {
+	p.t.Helper()
+	text := fmt.Sprintf("1 (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0", ticks)
+	if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// setUser makes a user the owner of a process, also by its status.
+func (p *crowdedProc) setUser(dir string, uid int) {
+	p.t.Helper()
+	path := filepath.Join(dir, "status")
+	text := fmt.Sprintf("Uid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\n", uid, uid, uid, uid)
+	err := os.WriteFile(path, []byte(text), 0o600)
+	for _, file := range []string{path, dir} {
+		if err == nil {
+			err = os.Chown(file, uid, -1)
+		}
+	}
+	if err != nil {
+		p.t.Skipf("needs root, to make files of other users: %v", err)
 	}
 }
 
@@ -86,9 +108,7 @@ func TestHeirIsFoundInACrowd(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			files := newCrowdedProc(t)
-			if err := os.Chown(files.heavy, tt.uid, -1); err != nil {
-				t.Skipf("needs root, to make files of other users: %v", err)
-			}
+			files.setUser(files.heavy, tt.uid)
 			_, path, _ := mounted(t)
 			p := startProcess(t, path)
 			c := p.make()

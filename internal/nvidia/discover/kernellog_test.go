@@ -55,7 +55,7 @@ func TestTracedCallsDoNotFillTheKernelLog(t *testing.T) {
 					// On a descriptor that is not open any more.
 					w.noteCall(call{pid: p.PID, fd: 999, client: nvrm.Handle(0xc1d10000 + burst*4 + i), object: 0x5c000001, class: nvrm.ClassSubdevice}, now)
 				}
-				w.scanPending(now.Add(time.Second))
+				w.scanDue(now.Add(time.Second))
 			}
 			if n := rm.Logged() - before; n > c.most {
 				t.Errorf("got %d lines in the kernel's log, want at most %d", n, c.most)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,6 +85,8 @@ func followOrders(path string) error {
 			for ; n > 0 && err == nil; n-- {
 				_, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 			}
+		case "become": // another user
+			err = syscall.Setuid(n)
 		case "pass on", "fork": // behind n others; under the number that it has here
 			if order == "fork" {
 				n = f.Fd() - 3 // the first number of ExtraFiles

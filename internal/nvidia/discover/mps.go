@@ -1,9 +1,6 @@
 package discover
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // membership is a group of an MPS server that a client holds. It was reported by Joined.
 type membership struct {
@@ -78,9 +75,6 @@ func (w *Watcher) stillHas(h *opener, key Key) bool {
 	is := h.groups[key]
 	return w.openers[h.process.PID] == h && is != nil && is.ID == was.ID && is.GPU == was.GPU
 }
-
-// scanSoon makes the loop scan a process, as if it had been traced.
-func (w *Watcher) scanSoon(pid int) { w.addPending(pid, time.Now()) }
 
 // reportLeft emits that a client has given up groups of MPS servers.
 func (w *Watcher) reportLeft(h *opener, gone func(membership) bool) {

@@ -44,6 +44,16 @@ func (p procfs) userOf(pid int) uint32 {
 	return st.Uid
 }
 
+// starterOf returns the user who started a process. The kernel shows root as the owner of a
+// process that is not dumpable, which any process can make itself.
+func (p procfs) starterOf(pid int) (uint32, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(p.Path(pid, ""), &st); err != nil || st.Uid != 0 {
+		return st.Uid, err
+	}
+	return p.Starter(pid)
+}
+
 // sortYoungestFirst sorts pids by the age of their processes, as far as pids tell it: the kernel
 // gives them out in ascending order, and begins again with low ones after the highest.
 func (p procfs) sortYoungestFirst(pids []int) {

@@ -27,7 +27,11 @@ type opener struct {
 	shared      map[Key]bool       // such groups, of an open file that both processes have
 	memberOf    []membership       // reported by Joined
 	since       time.Time          // when it was first scanned
-	next        time.Time          // when a scan of all processes includes it again
+	scanned     time.Time          // when it was last scanned
+	next        time.Time          // when a pass over all processes includes it again
+	waits       bool               // its exit is waited for
+	account     uint32             // the account that has its places
+	places      int                // that it takes: see keep.go
 }
 
 // controlFD is a process's descriptor of the control device.
@@ -61,10 +65,13 @@ func (h *opener) dependsOn(client, object nvrm.Handle) bool {
 // scan compares the groups of a process with those reported, and reports the differences.
 // calls are traced calls of the process. mayGuess permits to guess client handles.
 func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
+	w.dropUnkept(pid)
 	h, fds := w.openerOf(pid, calls)
 	if h == nil {
 		return
 	}
+	defer w.keep(h)
+	h.scanned = time.Now()
 	w.setFiles(h, fds)
 	turn, rest := h.nextFiles(calls)
 	var done []int
@@ -72,12 +79,12 @@ func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
 	for _, fd := range rest {
 		markSeen(h, h.files[fd].client, seen)
 	}
-	begun := time.Now()
 	for i, fd := range turn {
 		if w.stopped() || w.openers[pid] != h {
 			return
 		}
-		if i >= minAsks && time.Since(begun) > scanTime && !w.config.Once {
+		took := time.Since(h.scanned)
+		if (i >= minAsks && took > scanTime || i > 0 && mayGuess && took > guessTime) && !w.config.Once {
 			for _, later := range turn[i:] {
 				markSeen(h, h.files[later].client, seen)
 			}
@@ -153,14 +160,6 @@ func (w *Watcher) newOpener(p proc.Process) *opener {
 	}
 	h := &opener{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, shared: map[Key]bool{}, since: time.Now()}
 	w.openers[p.PID] = h
-	w.waiters.Go(func() {
-		if h.pidfd.WaitExit() {
-			select {
-			case w.exits <- h:
-			case <-w.ctx.Done():
-			}
-		}
-	})
 	return h
 }
 
@@ -182,7 +181,7 @@ func (w *Watcher) scanFile(h *opener, fd int, calls []call, mayGuess bool, seen 
 	file := nvrm.NewFile(copied)
 	defer file.Close()
 	for _, t := range calls {
-		if t.fd == fd && len(c.known) < maxCalls && !slices.Contains(c.known, t.object) {
+		if t.fd == fd && !slices.Contains(c.known, t.object) && h.hasRoomFor(c) {
 			c.known = append(c.known, t.object)
 		}
 	}
@@ -201,6 +200,18 @@ func (w *Watcher) scanFile(h *opener, fd int, calls []call, mayGuess bool, seen 
 		}
 		w.reportFound(h, fd, copied, &g, &searched)
 	}
+}
+
+// hasRoomFor reports whether one more object that calls named is remembered for a descriptor.
+func (h *opener) hasRoomFor(c *controlFD) bool {
+	if len(c.known) >= maxCalls {
+		return false
+	}
+	all := 0
+	for _, o := range h.files {
+		all += len(o.known)
+	}
+	return all < maxKnown
 }
 
 // noteFree marks the groups that a traced free has freed, so that the next scan reports them as
@@ -434,6 +445,7 @@ func (w *Watcher) reportGone(h *opener, key Key) {
 
 // forget removes an opener and emits no events.
 func (w *Watcher) forget(h *opener) {
+	w.leavePlaces(h)
 	h.pidfd.Close()
 	delete(w.openers, h.process.PID)
 	for _, c := range h.files {
@@ -450,7 +462,8 @@ func (w *Watcher) exited(h *opener) {
 	if w.openers[h.process.PID] != h {
 		return // handled already
 	}
-	w.findHeirs(h)
+	heirs := w.findHeirs(h)
+	defer w.keepHeirs(heirs)
 	w.forget(h)
 	w.reportLeft(h, func(membership) bool { return true })
 	if len(h.groups) == 0 {
@@ -462,13 +475,7 @@ func (w *Watcher) exited(h *opener) {
 		}
 	}
 	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start}})
-	for _, o := range w.sortedOpeners() {
-		if o.sharesGroup && w.openers[o.process.PID] == o {
-			o.sharesGroup = false
-			o.memberOf = slices.DeleteFunc(o.memberOf, func(m membership) bool { return m.Server == h.process.ID() })
-			w.scan(o.process.PID, nil, false)
-		}
-	}
+	w.scanSharers(h)
 }
 
 func sortedKeys(groups map[Key]*Group) []Key {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/giveway/giveway/internal/proc"
 )
@@ -19,8 +18,9 @@ const (
 	maxAsks     = 64
 	minAsks     = 8    // however long it takes: more than CUDA has
 	maxControls = 1024 // descriptors of the control device that are remembered for a process
-	sweepScans  = 64   // scans per tick that continue sweeps, in turn
-	maxSweeps   = 64   // such ticks of a Watcher that scans once: a process may open files faster than they are read
+	// maxOnceScans limits the scans of one process by a Watcher that scans once: the process may
+	// open files faster than they are read.
+	maxOnceScans = 2048
 )
 
 // sweep is how far the descriptors of a process with more than lookWindow of them were read.
@@ -109,46 +109,28 @@ func (w *Watcher) endSweep(pid int) {
 	delete(w.sweeps, pid)
 }
 
-// continueSweeps scans processes whose descriptors were not all read, or not all asked about,
-// each in turn, sweepScans in all and for roundTime. Handles are not guessed for a process whose
-// calls were all traced. It returns true if there is more to do.
-func (w *Watcher) continueSweeps() bool {
-	w.dropSweeps()
-	left, begun := sweepScans, time.Now()
-	for {
-		todo := w.unfinished()
-		at, _ := slices.BinarySearch(todo, w.swept+1)
-		for _, pid := range slices.Concat(todo[at:], todo[:at]) {
-			if left == 0 || w.stopped() || time.Since(begun) > roundTime && !w.config.Once {
-				return !w.stopped()
-			}
-			left--
-			w.swept = pid
-			start := w.sweeps[pid].start
-			if h := w.openers[pid]; h != nil {
-				start = h.process.Start
-			}
-			w.scan(pid, nil, start <= w.tracedSince)
+// queueSweeps queues the processes whose descriptors were not all read, or not all asked about.
+// Handles are not guessed for a process whose calls were all traced.
+func (w *Watcher) queueSweeps() {
+	for _, pid := range w.unfinished() {
+		start := w.sweeps[pid].start
+		if h := w.openers[pid]; h != nil {
+			start = h.process.Start
 		}
-		if len(todo) == 0 {
-			return false
-		}
+		w.enqueue(pid, start <= w.tracedSince)
 	}
 }
 
-// dropSweeps forgets the sweeps of processes that have exited.
-func (w *Watcher) dropSweeps() {
-	for pid, s := range w.sweeps {
-		if now, err := w.proc.Stat(pid); err != nil || now.Start != s.start {
-			w.endSweep(pid)
-		}
-	}
+// isUnfinished reports whether not all descriptors of a process were read and asked about.
+func (w *Watcher) isUnfinished(pid int) bool {
+	h := w.openers[pid]
+	return w.sweeps[pid].next != 0 || h != nil && h.hasUnasked()
 }
 
-// unfinished returns the processes for continueSweeps, in order.
+// unfinished returns such processes, in order.
 func (w *Watcher) unfinished() (pids []int) {
-	for pid, s := range w.sweeps {
-		if s.next != 0 {
+	for pid := range w.sweeps {
+		if w.isUnfinished(pid) {
 			pids = append(pids, pid)
 		}
 	}

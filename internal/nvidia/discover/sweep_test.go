@@ -119,7 +119,10 @@ func TestSweepsDoNotGuessForTracedProcesses(t *testing.T) {
 		if h == nil || !h.hasUnasked() {
 			t.Fatal("the first scan has asked about all descriptors, so nothing is tested")
 		}
-		for w.continueSweeps() { // each call for a limited time
+		for len(w.unfinished()) > 0 {
+			w.startInterval()
+			w.queueSweeps()
+			w.scanDue(time.Now())
 		}
 		guesses := 0
 		for _, c := range h.files {

@@ -220,7 +220,7 @@ func TestGroupIsReportedBeforeItIsComplete(t *testing.T) {
 	now := time.Now()
 	note := func() {
 		w.noteCall(made, now)
-		w.scanPending(now)
+		w.scanDue(now)
 	}
 	note()
 	if n := w.looks.Load(); n != 0 {
@@ -248,49 +248,6 @@ func TestGroupIsReportedBeforeItIsComplete(t *testing.T) {
 	close(w.events)
 	if n := <-found; n != 1 {
 		t.Errorf("reported %d times, want once", n)
-	}
-}
-
-// TestUsersAreScannedInTurn checks that a user with many processes delays the scans of other
-// users' processes little, and can fill only a part of the table.
-func TestUsersAreScannedInTurn(t *testing.T) {
-	w, err := newWatcher(t.Context(), Config{Proc: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	const most = 1 << 22 // no process has such a pid
-	for pid, uid := range map[int]uint32{most + 1: 7, most + 2: 7, most + 3: 7, most + 4: 8, most + 5: 9} {
-		w.pending[pid] = &pending{uid: uid, due: now}
-		w.pendingOf[uid]++
-	}
-	w.pending[most+6] = &pending{uid: 10, due: now.Add(time.Second)}
-	w.pendingOf[10]++
-	var order []int
-	for next := w.nextPending(now); next != 0; next = w.nextPending(now) {
-		order = append(order, next-most)
-		for _, p := range w.pending { // so that scanPending scans this one only
-			p.due = p.due.Add(time.Second)
-		}
-		w.pending[next].due = now
-		w.scanPending(now)
-		for pid, p := range w.pending {
-			if pid != most+6 {
-				p.due = now
-			}
-		}
-	}
-	if want := []int{1, 4, 5, 2, 3}; !slices.Equal(order, want) {
-		t.Errorf("order of scans: got %v, want %v", order, want)
-	}
-	if len(w.pending) != 1 || len(w.pendingOf) != 1 {
-		t.Errorf("left: %v of users %v, want one", w.pending, w.pendingOf)
-	}
-	for i := range maxPending {
-		w.noteCall(call{pid: most + 10 + i}, now) // of a process that cannot be read, which counts for root
-	}
-	if n := w.pendingOf[0]; n != maxPendingUser || !w.overflowed {
-		t.Errorf("a user has %d pending scans, overflowed %v; want %d and true", n, w.overflowed, maxPendingUser)
 	}
 }
 
