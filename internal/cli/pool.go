@@ -74,13 +74,18 @@ func poolsText(all []pool.Status) string {
 	_ = t.Write(&b, 5) // a Builder takes everything
 	for _, p := range all {
 		if len(p.Faulted) > 0 {
-			fmt.Fprintf(&b, "A member of pool %s has had a fault: MPS takes no new one until its clients have exited: %s.\n", p.Label, numbersText(p.Clients))
+			b.WriteString(faultText(pool.Fault{Label: p.Label, Clients: p.Clients}))
 		}
 	}
 	if pids := withoutRules(all); len(pids) > 0 {
 		fmt.Fprintf(&b, "No daemon answered when 'giveway run' started as process %s: the thread percentage is by --weight, not by a rule.\n", numbersText(pids))
 	}
 	return b.String()
+}
+
+// faultText returns a line that says that a pool takes no member after a fault.
+func faultText(f pool.Fault) string {
+	return fmt.Sprintf("A member of pool %s has had a fault: MPS takes no new one until its clients have exited: %s.\n", f.Label, numbersText(f.Clients))
 }
 
 // withoutRules returns the pids of members to whose weight no rule was applied.

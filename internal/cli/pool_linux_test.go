@@ -220,6 +220,48 @@ func TestRunBesideFault(t *testing.T) {
 	}
 }
 
+// TestPsShowsPoolFault checks that 'giveway ps' names the processes that must exit after a fault
+// in a pool, for as long as they run.
+func TestPsShowsPoolFault(t *testing.T) {
+	installMPS(t)
+	startDaemon(t, &daemonNode{started: api.RunStarted{Pool: "on", Weight: 1}})
+	p := startPooled(t, "--pool")
+	all, err := pool.List()
+	if err != nil || len(all) != 1 || len(all[0].Clients) != 1 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	client := all[0].Clients[0]
+	line := fmt.Sprintf("\nA member of pool default has had a fault: MPS takes no new one until its clients have exited: %d.\n", client)
+	if out, errs, code := call("ps"); code != 0 || strings.Contains(out, "had a fault") {
+		t.Errorf("before the fault: got %d: %s%s", code, out, errs)
+	}
+	if err := syscall.Kill(client, syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	eventually := func(what string, is func(out string) bool, args ...string) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			out, errs, code := call(args...)
+			if code == 0 && is(out) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: got %d: %s%s", what, code, out, errs)
+			}
+		}
+	}
+	eventually("the fault", func(out string) bool { return strings.HasSuffix(out, line) }, "ps")
+	eventually("the fault in JSON", func(out string) bool {
+		var printed psJSON
+		return json.Unmarshal([]byte(out), &printed) == nil && len(printed.Faults) == 1 && printed.Faults[0].Clients[0] == client
+	}, "ps", "--json")
+	p.end(t)
+	eventually("the end of the fault", func(out string) bool { return !strings.Contains(out, "had a fault") }, "ps")
+	if out, errs, code := call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
+	}
+}
+
 // TestWeightByRule checks that the weight by which MPS limits a member is the daemon's, and
 // that 'giveway pool' says when no daemon was asked.
 func TestWeightByRule(t *testing.T) {
