@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/pool"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
@@ -223,6 +225,73 @@ func TestOutsideThePool(t *testing.T) {
 		defer d.mu.Unlock()
 		return d.processes[p.PID].pool.warned
 	})
+}
+
+// TestOutsideThePoolByAuto checks that a process with pool=auto is marked if 'giveway run' started
+// it in a pool and it is outside, and not if it could not be started there.
+func TestOutsideThePoolByAuto(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	d.cfg.StartedInPool = pool.Started
+	serve(t, d)
+	joined := []string{"GIVEWAY_POOL=night:/p/pipe", "CUDA_MPS_PIPE_DIRECTORY=/p/pipe"}
+	pids := make(map[string]int)
+	for name, env := range map[string][]string{
+		"it could not be started there":   nil,
+		"it changed the folder itself":    joined,
+		"a shell started it with another": {"GIVEWAY_POOL=night:/p/pipe", "CUDA_MPS_PIPE_DIRECTORY=/misspelt"},
+		"a shell started it without any":  {"GIVEWAY_POOL=night:/p/pipe"},
+		"it is a client of the pool":      joined,
+		"it is of another class":          joined,
+	} {
+		cmd := exec.Command("sleep", "600")
+		cmd.Env = append(os.Environ(), env...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		p, err := proc.Look(cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids[name] = p.PID
+		if name == "it is a client of the pool" {
+			server, _ := sleeper(t)
+			b.mustOffer(t, server).SetDetail(hal.Detail{SharedBy: "mps", Pool: "night", Members: []proc.Process{p}})
+		}
+		b.mustOffer(t, p)
+	}
+	_, end, err := d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must("class=batch pool=auto")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	if _, err := d.Change(ourselves, pids["it is of another class"], given("class=standard")); err != nil {
+		t.Fatal(err)
+	}
+	outside := func(pid int) (marked, logged bool) {
+		for _, q := range d.Processes() {
+			if q.PID == pid {
+				marked = slices.ContainsFunc(q.Ignored, func(i api.Ignored) bool { return i.Name == "pool" && i.Mark == "outside the pool" })
+			}
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return marked, d.processes[pid].pool.warned
+	}
+	for _, name := range []string{"it changed the folder itself", "a shell started it with another", "a shell started it without any"} {
+		eventually(t, name+": a mark and a line of the log", func() bool {
+			marked, logged := outside(pids[name])
+			return marked && logged
+		})
+		delete(pids, name)
+	}
+	time.Sleep(2 * sweepInterval)
+	for name, pid := range pids {
+		if marked, logged := outside(pid); marked || logged {
+			t.Errorf("%s: got marked %v, logged %v", name, marked, logged)
+		}
+	}
 }
 
 // complete makes the shim of a process report so many completed commands, and none in

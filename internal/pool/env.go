@@ -33,6 +33,13 @@ func LabelOf(env []string) string {
 	return label
 }
 
+// Started reports whether 'giveway run' started the program of an environment in a pool. The
+// program may use another MPS server all the same, or none.
+func Started(env []string) bool {
+	_, started := lookup(env, Env)
+	return started
+}
+
 // variables returns the variables by which a process is the pool's. They come first in an
 // environment: a reader of /proc/PID/environ may not read all of it.
 func (p *Pool) variables() []string {

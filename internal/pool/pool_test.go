@@ -397,8 +397,8 @@ func TestEnvironOfControlDaemons(t *testing.T) {
 		t.Fatalf("got %+v, %v", all, err)
 	}
 	member := environ(all[0].Clients[0])
-	if LabelOf(member) != DefaultLabel {
-		t.Errorf("a member: got label %q", LabelOf(member))
+	if LabelOf(member) != DefaultLabel || !Started(member) {
+		t.Errorf("a member: got label %q, started in a pool: %v", LabelOf(member), Started(member))
 	}
 	own := filepath.Join(b.dir, "own")
 	pid := b.startControl(member, own)
