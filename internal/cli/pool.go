@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/pool"
@@ -140,16 +141,17 @@ func poolMode(v attr.Values) string {
 	return attr.Mode(mode).String()
 }
 
-// joinPool makes this process a member of a pool. weight is by the daemon; zero: no daemon
-// answered, and the attributes of the run count.
-func joinPool(v attr.Values, weight int64, label string, args, env []string) (*pool.Member, error) {
+// joinPool makes this process a member of a pool. started is the daemon's answer to the run. If
+// its weight is zero no daemon answered, and the attributes of the run count.
+func joinPool(v attr.Values, started api.RunStarted, label string, args, env []string) (*pool.Member, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	r := pool.Request{Env: env, Label: label, Weight: weight, RulesApplied: weight > 0, Command: strings.Join(args, " "), Keeper: []string{self, keeperCommand}}
+	r := pool.Request{Env: env, Label: label, Weight: started.Weight, Priority: started.Priority, RulesApplied: started.Weight > 0, Command: strings.Join(args, " "), Keeper: []string{self, keeperCommand}}
 	if !r.RulesApplied {
 		r.Weight, _ = v.Get(attr.Weight)
+		r.Priority, _ = v.Get(attr.Priority)
 	}
 	return pool.Join(r)
 }

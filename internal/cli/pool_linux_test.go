@@ -287,6 +287,48 @@ func TestWeightByRule(t *testing.T) {
 	}
 }
 
+// TestPriorityByRule checks that a program whose priority is negative, by the daemon's answer or,
+// without a daemon, by the command line, is below normal for MPS.
+func TestPriorityByRule(t *testing.T) {
+	installMPS(t)
+	n := &daemonNode{started: api.RunStarted{Pool: "on", Weight: 1, Priority: -3}}
+	priority := func(args ...string) (value string) {
+		t.Helper()
+		p := startPooled(t, append([]string{"--pool"}, args...)...)
+		defer p.end(t)
+		all, err := pool.List()
+		if err != nil || len(all) != 1 || len(all[0].Clients) != 1 {
+			t.Fatalf("got %+v, %v", all, err)
+		}
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", all[0].Clients[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range strings.Split(string(env), "\x00") {
+			if v, is := strings.CutPrefix(e, "CUDA_MPS_CLIENT_PRIORITY="); is {
+				value = v
+			}
+		}
+		return value
+	}
+	if got := priority("--priority", "-1"); got != "1" {
+		t.Errorf("without a daemon: got %q, want 1", got)
+	}
+	startDaemon(t, n)
+	if got := priority(); got != "1" {
+		t.Errorf("by a rule: got %q, want 1", got)
+	}
+	n.mu.Lock()
+	n.started.Priority = 0
+	n.mu.Unlock()
+	if got := priority(); got != "" {
+		t.Errorf("without a priority: got %q", got)
+	}
+	if out, errs, code := call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
+	}
+}
+
 // TestOneBrokenPool checks that a pool which cannot be read is an error, and that the others
 // are listed and ended nevertheless.
 func TestOneBrokenPool(t *testing.T) {

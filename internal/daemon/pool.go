@@ -27,14 +27,14 @@ func (d *Daemon) attrsOf(run *proc.Process, v attr.Values, conf *config.Config) 
 	return layers.Within(&a.limits)
 }
 
-// poolOf returns whether a program is to be in a pool, and its weight there. Pools are for
-// class batch.
-func poolOf(program attr.Resolved) (attr.Mode, int64) {
-	mode := attr.Mode(program.Int(attr.Pool))
+// poolOf returns whether a program is to be in a pool, and its weight and priority there. Pools
+// are for class batch.
+func poolOf(program attr.Resolved) (mode attr.Mode, weight, priority int64) {
+	mode = attr.Mode(program.Int(attr.Pool))
 	if program.Class() != sched.Batch || mode == attr.ModeOff {
-		return attr.ModeOff, 0
+		return attr.ModeOff, 0, 0
 	}
-	return mode, program.Int(attr.Weight)
+	return mode, program.Int(attr.Weight), program.Int(attr.Priority)
 }
 
 // membership is the place of a process in MPS servers: in a pool, or in a server that
