@@ -347,6 +347,8 @@ type RunStarted struct {
 	// Weight is the program's weight if it is to run in a pool, by its rule or by the run;
 	// zero: it is not.
 	Weight int64 `json:"weight,omitempty"`
+	// Priority is the program's priority if it is to run in a pool, by its rule or by the run.
+	Priority int64 `json:"priority,omitempty"`
 }
 
 // Policy is the policy in force, or one to put in force.

@@ -583,6 +583,9 @@ func TestDaemonCommand(t *testing.T) {
 	if code != exitFailure || !strings.Contains(errs, `"msg":"hello"`) || !strings.HasSuffix(errs, `{"error":"it ends"}`+"\n") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
+	if got.StartedInPool == nil || !got.StartedInPool([]string{"GIVEWAY_POOL=a:/p"}) || got.StartedInPool(nil) {
+		t.Error("the daemon cannot tell which processes are to be in a pool")
+	}
 	if !got.User || got.Socket != "/x.sock" || got.File != "" || got.Default != "/run/user/7/giveway.sock" {
 		t.Errorf("%+v", got)
 	}

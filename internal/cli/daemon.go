@@ -15,6 +15,7 @@ import (
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/pool"
 	"github.com/giveway/giveway/internal/sandbox"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/spf13/cobra"
@@ -74,7 +75,7 @@ in your configuration folder, if it exists.`,
 			if o.User {
 				o.Default = client.UserSocket()
 			}
-			o.Backends, o.DeviceFiles = backends.New, backends.DeviceFiles()
+			o.Backends, o.DeviceFiles, o.StartedInPool = backends.New, backends.DeviceFiles(), pool.Started
 			if sim != "" {
 				if err := simulate(&o, sim, speed); err != nil {
 					return err

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/pool"
@@ -74,13 +75,18 @@ func poolsText(all []pool.Status) string {
 	_ = t.Write(&b, 5) // a Builder takes everything
 	for _, p := range all {
 		if len(p.Faulted) > 0 {
-			fmt.Fprintf(&b, "A member of pool %s has had a fault: MPS takes no new one until its clients have exited: %s.\n", p.Label, numbersText(p.Clients))
+			b.WriteString(faultText(pool.Fault{Label: p.Label, Clients: p.Clients}))
 		}
 	}
 	if pids := withoutRules(all); len(pids) > 0 {
 		fmt.Fprintf(&b, "No daemon answered when 'giveway run' started as process %s: the thread percentage is by --weight, not by a rule.\n", numbersText(pids))
 	}
 	return b.String()
+}
+
+// faultText returns a line that says that a pool takes no member after a fault.
+func faultText(f pool.Fault) string {
+	return fmt.Sprintf("A member of pool %s has had a fault: MPS takes no new one until its clients have exited: %s.\n", f.Label, numbersText(f.Clients))
 }
 
 // withoutRules returns the pids of members to whose weight no rule was applied.
@@ -135,16 +141,17 @@ func poolMode(v attr.Values) string {
 	return attr.Mode(mode).String()
 }
 
-// joinPool makes this process a member of a pool. weight is by the daemon; zero: no daemon
-// answered, and the attributes of the run count.
-func joinPool(v attr.Values, weight int64, label string, args, env []string) (*pool.Member, error) {
+// joinPool makes this process a member of a pool. started is the daemon's answer to the run. If
+// its weight is zero no daemon answered, and the attributes of the run count.
+func joinPool(v attr.Values, started api.RunStarted, label string, args, env []string) (*pool.Member, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	r := pool.Request{Env: env, Label: label, Weight: weight, RulesApplied: weight > 0, Command: strings.Join(args, " "), Keeper: []string{self, keeperCommand}}
+	r := pool.Request{Env: env, Label: label, Weight: started.Weight, Priority: started.Priority, RulesApplied: started.Weight > 0, Command: strings.Join(args, " "), Keeper: []string{self, keeperCommand}}
 	if !r.RulesApplied {
 		r.Weight, _ = v.Get(attr.Weight)
+		r.Priority, _ = v.Get(attr.Priority)
 	}
 	return pool.Join(r)
 }

@@ -220,6 +220,48 @@ func TestRunBesideFault(t *testing.T) {
 	}
 }
 
+// TestPsShowsPoolFault checks that 'giveway ps' names the processes that must exit after a fault
+// in a pool, for as long as they run.
+func TestPsShowsPoolFault(t *testing.T) {
+	installMPS(t)
+	startDaemon(t, &daemonNode{started: api.RunStarted{Pool: "on", Weight: 1}})
+	p := startPooled(t, "--pool")
+	all, err := pool.List()
+	if err != nil || len(all) != 1 || len(all[0].Clients) != 1 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	client := all[0].Clients[0]
+	line := fmt.Sprintf("\nA member of pool default has had a fault: MPS takes no new one until its clients have exited: %d.\n", client)
+	if out, errs, code := call("ps"); code != 0 || strings.Contains(out, "had a fault") {
+		t.Errorf("before the fault: got %d: %s%s", code, out, errs)
+	}
+	if err := syscall.Kill(client, syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	eventually := func(what string, is func(out string) bool, args ...string) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			out, errs, code := call(args...)
+			if code == 0 && is(out) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: got %d: %s%s", what, code, out, errs)
+			}
+		}
+	}
+	eventually("the fault", func(out string) bool { return strings.HasSuffix(out, line) }, "ps")
+	eventually("the fault in JSON", func(out string) bool {
+		var printed psJSON
+		return json.Unmarshal([]byte(out), &printed) == nil && len(printed.Faults) == 1 && printed.Faults[0].Clients[0] == client
+	}, "ps", "--json")
+	p.end(t)
+	eventually("the end of the fault", func(out string) bool { return !strings.Contains(out, "had a fault") }, "ps")
+	if out, errs, code := call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
+	}
+}
+
 // TestWeightByRule checks that the weight by which MPS limits a member is the daemon's, and
 // that 'giveway pool' says when no daemon was asked.
 func TestWeightByRule(t *testing.T) {
@@ -240,6 +282,48 @@ func TestWeightByRule(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	ruled.end(t)
+	if out, errs, code := call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
+	}
+}
+
+// TestPriorityByRule checks that a program whose priority is negative, by the daemon's answer or,
+// without a daemon, by the command line, is below normal for MPS.
+func TestPriorityByRule(t *testing.T) {
+	installMPS(t)
+	n := &daemonNode{started: api.RunStarted{Pool: "on", Weight: 1, Priority: -3}}
+	priority := func(args ...string) (value string) {
+		t.Helper()
+		p := startPooled(t, append([]string{"--pool"}, args...)...)
+		defer p.end(t)
+		all, err := pool.List()
+		if err != nil || len(all) != 1 || len(all[0].Clients) != 1 {
+			t.Fatalf("got %+v, %v", all, err)
+		}
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", all[0].Clients[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range strings.Split(string(env), "\x00") {
+			if v, is := strings.CutPrefix(e, "CUDA_MPS_CLIENT_PRIORITY="); is {
+				value = v
+			}
+		}
+		return value
+	}
+	if got := priority("--priority", "-1"); got != "1" {
+		t.Errorf("without a daemon: got %q, want 1", got)
+	}
+	startDaemon(t, n)
+	if got := priority(); got != "1" {
+		t.Errorf("by a rule: got %q, want 1", got)
+	}
+	n.mu.Lock()
+	n.started.Priority = 0
+	n.mu.Unlock()
+	if got := priority(); got != "" {
+		t.Errorf("without a priority: got %q", got)
+	}
 	if out, errs, code := call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
 		t.Errorf("end: got %d, %s%s", code, out, errs)
 	}

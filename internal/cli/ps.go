@@ -15,6 +15,7 @@ import (
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/describe"
 	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/pool"
 	"github.com/spf13/cobra"
 )
 
@@ -28,6 +29,7 @@ type psJSON struct {
 	At        time.Time     `json:"at"`
 	Processes []api.Process `json:"processes"`
 	Shares    []psShare     `json:"shares"`
+	Faults    []pool.Fault  `json:"pool_faults"` // of the caller's own pools
 }
 
 // psShare is the part of a moment for which a process had a device.
@@ -71,7 +73,8 @@ narrow terminal, or COLUMNS, shortens the command and leaves out columns; --wide
               time that was left to other processes
 
 A line below the table says what part of the last second a GPU lost in context switches,
-in which no process makes progress, if it was more than 1 %. 'giveway explain PID' says why
+in which no process makes progress, if it was more than 1 %. Another one names each of your
+pools (NVIDIA) that takes no member after a fault. 'giveway explain PID' says why
 a process runs or waits, and 'giveway top' shows all of it live.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && cmd.Flags().Changed("watch") {
@@ -159,8 +162,9 @@ func (p *psCommand) watch(ctx context.Context, every time.Duration) error {
 // print prints the processes of a sample, with their shares since the one before.
 func (p *psCommand) print(ctx context.Context, before, after describe.Sample, again bool) error {
 	shares := describe.Shares(before, after)
+	faults, _ := pool.Faults() // 'giveway pool' says which pools cannot be read
 	if wantsJSON(p.cmd) {
-		out := psJSON{psVersion, after.At, append([]api.Process{}, after.Processes...), []psShare{}}
+		out := psJSON{psVersion, after.At, append([]api.Process{}, after.Processes...), []psShare{}, append([]pool.Fault{}, faults...)}
 		for key, share := range shares {
 			out.Shares = append(out.Shares, psShare{key.PID, key.Device, share})
 		}
@@ -173,6 +177,9 @@ func (p *psCommand) print(ctx context.Context, before, after describe.Sample, ag
 		if st, err := p.client.Status(ctx); err == nil {
 			text += switchingText(st.Devices)
 		}
+	}
+	for _, f := range faults {
+		text += faultText(f)
 	}
 	if again {
 		text = s.redraw(text)

@@ -190,7 +190,7 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 		printMessage(cmd, "warning", fmt.Sprintf("--pool-label has no effect: %s runs outside pools; give --pool as well", args[0]))
 	}
 	if wanted != "" {
-		m, err := joinPool(run.Values, started.Weight, label, args, env)
+		m, err := joinPool(run.Values, started, label, args, env)
 		switch {
 		case err == nil:
 			defer m.Leave()

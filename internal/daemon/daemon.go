@@ -33,9 +33,12 @@ type Config struct {
 	// DeviceFiles are files of which a machine with a device has one; empty: the daemon's devices
 	// have none.
 	DeviceFiles []string
-	Proc        ProcSource     // nil: the processes of this machine
-	Journal     *journal.Store // changes and orders are kept there; nil: they end with the daemon. Run closes it
-	Log         *slog.Logger
+	// StartedInPool reports from the environment of a process whether 'giveway run' started it in a
+	// pool; nil: it started none.
+	StartedInPool func(env []string) bool
+	Proc          ProcSource     // nil: the processes of this machine
+	Journal       *journal.Store // changes and orders are kept there; nil: they end with the daemon. Run closes it
+	Log           *slog.Logger
 }
 
 // ProcSource reads the processes of the operating system.

@@ -176,11 +176,14 @@ func (f *facts) note(p hal.Process, r report) {
 
 // DeviceTime implements hal.Facts.
 func (f *facts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
+	measured := q.(*queue)
+	measured.traced, measured.resident = visits.Known, total
 	f.events = append(f.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.ID(), Duration: total, Visits: visits})
 }
 
 // MeasurementLost implements hal.Facts.
 func (f *facts) MeasurementLost(q hal.QueueHandle) {
+	q.(*queue).traced = false
 	f.events = append(f.events, sched.Event{Kind: sched.MeasurementLost, Queue: q.ID()})
 }
 

@@ -36,6 +36,7 @@ type attrContext struct {
 	class    sched.Class
 	shim     bool
 	runtime  string // of the shim; empty: not known
+	pool     bool   // 'giveway run' has the priority from v when it starts the process in a pool
 }
 
 // cause is a reason for which an attribute has no effect.
@@ -119,7 +120,8 @@ func (s *attrContext) shimApplies(r *attr.Row) bool {
 func (s *attrContext) withoutEffect(v attr.Values) (out []api.Ignored) {
 	for _, id := range v.IDs() {
 		r := id.Row()
-		if value, _ := v.Get(id); value == r.Default && id != attr.Class {
+		value, _ := v.Get(id)
+		if value == r.Default && id != attr.Class || s.pool && id == attr.Priority && value < 0 {
 			continue
 		}
 		for _, c := range causes {
@@ -142,6 +144,9 @@ func (p *view) ignored(gate *hal.GateStats) []api.Ignored {
 		}
 	}
 	s := attrContext{policies: p.policies, class: p.attr.Class, shim: p.gate != nil}
+	if from := p.attrs.Source(attr.Priority); p.member != nil && p.member.Pool != "" {
+		s.pool = from == attr.FromRule || from == attr.FromRun
+	}
 	if gate != nil {
 		s.runtime = gate.Runtime
 	}

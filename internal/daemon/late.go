@@ -45,16 +45,21 @@ func (d *Daemon) checkBackground(now sched.Time) (changed bool) {
 }
 
 // background reports whether the queue has batch or idle work that may run, or has had some
-// since the last call. d.mu is held.
+// since the last call. Without a shim that is known only from the context-switch trace: a context
+// that was on the device since then may have work. One that was not has none, or is stopped, and
+// would not use the device either. d.mu is held, by the loop.
 func (q *queue) background() bool {
 	a := &q.process.attr
 	if a.Class != sched.Batch && a.Class != sched.Idle || a.Paused {
 		return false
 	}
 	c := &q.counters
-	launched := c.Launched != q.launchedAtCheck
-	q.launchedAtCheck = c.Launched
-	return !c.Known || c.Submitted > c.Completed || launched
+	launched, ran := c.Launched != q.launchedAtCheck, q.resident != q.residentThen
+	q.launchedAtCheck, q.residentThen = c.Launched, q.resident
+	if !c.Known {
+		return ran || !q.traced
+	}
+	return c.Submitted > c.Completed || launched
 }
 
 // besideBackground reports whether an online process with a shim shares a device with batch or

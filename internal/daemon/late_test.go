@@ -2,13 +2,16 @@ package daemon
 
 import (
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/shim/pageabi"
+	"github.com/giveway/giveway/sched"
 )
 
 // lateWord returns what the page of a process says about late entry.
@@ -99,6 +102,89 @@ func TestLateEntryBesideBatchWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	online.eventuallyLate(t, "the batch process has exited", enterAtOnce)
+}
+
+// tracedBackend is a fakeBackend that measures the device time of a queue, when the test says so.
+type tracedBackend struct {
+	*fakeBackend
+	mu       sync.Mutex
+	queue    hal.QueueHandle
+	state    traceState
+	measured time.Duration
+}
+
+type traceState int
+
+const (
+	offDevice traceState = iota
+	onDevice
+	traceLost
+)
+
+// Poll implements hal.Poller.
+func (b *tracedBackend) Poll(_ sched.Time, f hal.Facts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.queue == nil:
+	case b.state == traceLost:
+		f.MeasurementLost(b.queue)
+	default:
+		if b.state == onDevice {
+			b.measured += time.Microsecond
+		}
+		f.DeviceTime(b.queue, b.measured, sched.Visits{Known: true})
+	}
+}
+
+func (b *tracedBackend) set(s traceState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state = s
+}
+
+// TestLateEntryBesideProcessWithoutShim: a batch process without the shim counts as having work
+// only while the trace shows it on the device. Without a trace it always counts.
+func TestLateEntryBesideProcessWithoutShim(t *testing.T) {
+	b := &tracedBackend{fakeBackend: newFakeBackend(t.TempDir())}
+	d := newTestDaemon(newShim(), b)
+	socket, _ := serve(t, d)
+	online := startShim(t, socket, "cuda")
+	info, err := proc.Look(online.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mustOffer(t, info)
+	online.set(t, d, "class=online late-entry=on")
+	plain, _ := sleeper(t)
+	queue := b.mustOffer(t, plain)
+	if _, err := d.Change(ourselves, plain.PID, given("class=batch")); err != nil {
+		t.Fatal(err)
+	}
+	online.eventuallyLate(t, "nothing is known of the batch process", enterLate)
+	b.mu.Lock()
+	b.queue = queue
+	b.mu.Unlock()
+	for _, c := range []struct {
+		when  string
+		state traceState
+		want  string
+	}{
+		{"it is not on the device", offDevice, enterAtOnce},
+		{"it is on the device", onDevice, enterLate},
+		{"it has left the device", offDevice, enterAtOnce},
+		{"the trace is lost", traceLost, enterLate},
+		{"the trace is back", offDevice, enterAtOnce},
+	} {
+		b.set(c.state)
+		online.eventuallyLate(t, c.when, c.want)
+	}
+	b.set(onDevice)
+	online.eventuallyLate(t, "on the device again", enterLate)
+	if _, err := d.Change(ourselves, plain.PID, given("paused=true")); err != nil {
+		t.Fatal(err)
+	}
+	online.eventuallyLate(t, "paused", enterAtOnce)
 }
 
 func choosePolicy(t *testing.T, d *Daemon, name string) {

@@ -27,32 +27,34 @@ func (d *Daemon) attrsOf(run *proc.Process, v attr.Values, conf *config.Config) 
 	return layers.Within(&a.limits)
 }
 
-// poolOf returns whether a program is to be in a pool, and its weight there. Pools are for
-// class batch.
-func poolOf(program attr.Resolved) (attr.Mode, int64) {
-	mode := attr.Mode(program.Int(attr.Pool))
+// poolOf returns whether a program is to be in a pool, and its weight and priority there. Pools
+// are for class batch.
+func poolOf(program attr.Resolved) (mode attr.Mode, weight, priority int64) {
+	mode = attr.Mode(program.Int(attr.Pool))
 	if program.Class() != sched.Batch || mode == attr.ModeOff {
-		return attr.ModeOff, 0
+		return attr.ModeOff, 0, 0
 	}
-	return mode, program.Int(attr.Weight)
+	return mode, program.Int(attr.Weight), program.Int(attr.Priority)
 }
 
 // membership is the place of a process in MPS servers: in a pool, or in a server that
 // giveway does not own. Daemon.mu guards it.
 type membership struct {
-	queues []*queue      // of the servers, one for each device
-	gate   hal.Gate      // the process's gate, which only a pause closes; nil: none
-	server int           // pid of the last server
-	label  string        // of the pool; empty: of none
-	index  int           // of the device
-	lost   bool          // the server has exited before the process
-	served time.Duration // device time, as estimated
-	shown  time.Duration // the device time that was shown last
-	rate   float64       // device time per time, between the last two estimates
-	noted  time.Time     // when it was last estimated
-	done   uint64        // commands that were completed then
-	busyAt time.Time     // when the process was last known to have work, or to have joined
-	warned bool          // the log says that the process is outside the pool
+	queues  []*queue      // of the servers, one for each device
+	gate    hal.Gate      // the process's gate, which only a pause closes; nil: none
+	server  int           // pid of the last server
+	label   string        // of the pool; empty: of none
+	index   int           // of the device
+	lost    bool          // the server has exited before the process
+	served  time.Duration // device time, as estimated
+	shown   time.Duration // the device time that was shown last
+	rate    float64       // device time per time, between the last two estimates
+	noted   time.Time     // when it was last estimated
+	done    uint64        // commands that were completed then
+	busyAt  time.Time     // when the process was last known to have work, or to have joined
+	warned  bool          // the log says that the process is outside the pool
+	looked  bool          // started is known; only asked with pool=auto
+	started bool          // 'giveway run' started the process in a pool
 }
 
 // known reports whether the process is a member, or was one when its server exited.
@@ -247,10 +249,56 @@ func (p *process) refusalInPool(v attr.Values) error {
 
 // outsidePool reports whether a process that was to be in a pool has hardware queues of its
 // own: it is no client of the pool's server, for example because it changed
-// CUDA_MPS_PIPE_DIRECTORY. MPS itself says nothing in this case. Daemon.mu is held.
+// CUDA_MPS_PIPE_DIRECTORY. MPS itself says nothing in this case. With pool=auto it counts only
+// if 'giveway run' started it in a pool. Daemon.mu is held.
 func (p *process) outsidePool() bool {
-	wanted := attr.Mode(p.attrs.Int(attr.Pool)) == attr.ModeOn && p.attr.Class == sched.Batch
-	return wanted && !p.pool.known() && slices.ContainsFunc(p.queues, func(q *queue) bool { return q.hardware != nil && q.detail.SharedBy == "" })
+	mode := attr.Mode(p.attrs.Int(attr.Pool))
+	return (mode == attr.ModeOn || mode == attr.ModeAuto && p.pool.started) && p.outsideServers()
+}
+
+// outsideServers reports whether a batch process has hardware queues of its own and is no client
+// of an MPS server. Daemon.mu is held.
+func (p *process) outsideServers() bool {
+	own := func(q *queue) bool { return q.hardware != nil && q.detail.SharedBy == "" }
+	return p.attr.Class == sched.Batch && !p.pool.known() && slices.ContainsFunc(p.queues, own)
+}
+
+// maxEnviron is how much of the environment of a process is read. The variables of a pool are at
+// its beginning.
+const maxEnviron = 128 << 10
+
+// readStarted reads from the environment of processes with pool=auto whether 'giveway run' started
+// them in a pool. It does so once for each, when the process has a hardware queue of its own.
+func (d *Daemon) readStarted() {
+	files, ok := d.procs.(interface {
+		ReadMemory(of *proc.Process, pid int, name string, limit int64) (string, error)
+	})
+	if !ok || d.cfg.StartedInPool == nil {
+		return
+	}
+	var unknown []proc.Process
+	d.mu.Lock()
+	for _, p := range d.processes {
+		if !p.pool.looked && attr.Mode(p.attrs.Int(attr.Pool)) == attr.ModeAuto && p.outsideServers() {
+			unknown = append(unknown, p.info)
+		}
+	}
+	d.mu.Unlock()
+	for _, info := range unknown {
+		env, err := files.ReadMemory(&info, info.PID, "environ", maxEnviron)
+		if err != nil {
+			continue // it exits, or is tried again
+		}
+		started := d.cfg.StartedInPool(strings.Split(env, "\x00"))
+		if now, err := d.procs.Stat(info.PID); err != nil || now.Start != info.Start {
+			continue // this was the environment of a later process
+		}
+		d.mu.Lock()
+		if p := d.processByID(info.ID()); p != nil {
+			p.pool.looked, p.pool.started = true, started
+		}
+		d.mu.Unlock()
+	}
 }
 
 // poolIgnored lists what a membership, or a missing one, makes of the attributes.
@@ -277,6 +325,7 @@ func (v *view) poolIgnored() (out []api.Ignored) {
 // estimate is divided among the members that completed a command since then, by equal parts;
 // among all members if none has a shim or none completed anything.
 func (d *Daemon) followPools() {
+	d.readStarted()
 	var pools []*queue
 	var outside []int
 	d.mu.Lock()

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/pool"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
@@ -190,6 +192,40 @@ func TestServerOfPoolExits(t *testing.T) {
 	eventually(t, "it is forgotten", func() bool { return b.described(one.Process.Pid).PID == 0 })
 }
 
+// TestPriorityInPool checks that the priority of a program in a pool is reported as ignored only
+// where neither MPS nor the policy has it.
+func TestPriorityInPool(t *testing.T) {
+	b := newPoolBed(t)
+	one := startShim(t, b.socket, "cuda")
+	ignored := func(all []api.Ignored) bool {
+		return slices.ContainsFunc(all, func(i api.Ignored) bool { return i.Name == "priority" })
+	}
+	for _, c := range []struct {
+		run  string
+		want bool // it is ignored
+	}{
+		{"class=batch pool=on priority=-1", false},
+		{"class=batch pool=on priority=1", true},
+		{"class=batch priority=-1", true},
+	} {
+		started, end, err := b.d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must(c.run)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ignored(started.Ignored); got != c.want {
+			t.Errorf("%s: answer to the run: got ignored %v, want %v", c.run, got, c.want)
+		}
+		if strings.Contains(c.run, "pool") {
+			b.pool("night", one)
+			if got := ignored(b.described(one.Process.Pid).Ignored); got != c.want {
+				t.Errorf("%s: description of the member: got ignored %v, want %v", c.run, got, c.want)
+			}
+			b.pool("night")
+		}
+		end()
+	}
+}
+
 // TestOutsideThePool checks that a process which was to be in a pool and has a hardware
 // queue of its own is marked. MPS does not report a wrong pipe folder.
 func TestOutsideThePool(t *testing.T) {
@@ -223,6 +259,73 @@ func TestOutsideThePool(t *testing.T) {
 		defer d.mu.Unlock()
 		return d.processes[p.PID].pool.warned
 	})
+}
+
+// TestOutsideThePoolByAuto checks that a process with pool=auto is marked if 'giveway run' started
+// it in a pool and it is outside, and not if it could not be started there.
+func TestOutsideThePoolByAuto(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	d.cfg.StartedInPool = pool.Started
+	serve(t, d)
+	joined := []string{"GIVEWAY_POOL=night:/p/pipe", "CUDA_MPS_PIPE_DIRECTORY=/p/pipe"}
+	pids := make(map[string]int)
+	for name, env := range map[string][]string{
+		"it could not be started there":   nil,
+		"it changed the folder itself":    joined,
+		"a shell started it with another": {"GIVEWAY_POOL=night:/p/pipe", "CUDA_MPS_PIPE_DIRECTORY=/misspelt"},
+		"a shell started it without any":  {"GIVEWAY_POOL=night:/p/pipe"},
+		"it is a client of the pool":      joined,
+		"it is of another class":          joined,
+	} {
+		cmd := exec.Command("sleep", "600")
+		cmd.Env = append(os.Environ(), env...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		p, err := proc.Look(cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids[name] = p.PID
+		if name == "it is a client of the pool" {
+			server, _ := sleeper(t)
+			b.mustOffer(t, server).SetDetail(hal.Detail{SharedBy: "mps", Pool: "night", Members: []proc.Process{p}})
+		}
+		b.mustOffer(t, p)
+	}
+	_, end, err := d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must("class=batch pool=auto")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	if _, err := d.Change(ourselves, pids["it is of another class"], given("class=standard")); err != nil {
+		t.Fatal(err)
+	}
+	outside := func(pid int) (marked, logged bool) {
+		for _, q := range d.Processes() {
+			if q.PID == pid {
+				marked = slices.ContainsFunc(q.Ignored, func(i api.Ignored) bool { return i.Name == "pool" && i.Mark == "outside the pool" })
+			}
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return marked, d.processes[pid].pool.warned
+	}
+	for _, name := range []string{"it changed the folder itself", "a shell started it with another", "a shell started it without any"} {
+		eventually(t, name+": a mark and a line of the log", func() bool {
+			marked, logged := outside(pids[name])
+			return marked && logged
+		})
+		delete(pids, name)
+	}
+	time.Sleep(2 * sweepInterval)
+	for name, pid := range pids {
+		if marked, logged := outside(pid); marked || logged {
+			t.Errorf("%s: got marked %v, logged %v", name, marked, logged)
+		}
+	}
 }
 
 // complete makes the shim of a process report so many completed commands, and none in
@@ -388,7 +491,7 @@ func TestBusyMember(t *testing.T) {
 // TestPoolByRule checks that the rule for the program decides with the run, also on the
 // weight, and that a pool is for class batch.
 func TestPoolByRule(t *testing.T) {
-	conf, err := config.Parse("x.yaml", []byte("rules:\n- match: {command: \"python* train*\"}\n  class: batch\n  weight: 4\n  pool: auto\n- match: {command: other}\n  pool: on\n"))
+	conf, err := config.Parse("x.yaml", []byte("rules:\n- match: {command: \"python* train*\"}\n  class: batch\n  weight: 4\n  priority: -2\n  pool: auto\n- match: {command: other}\n  pool: on\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,19 +500,20 @@ func TestPoolByRule(t *testing.T) {
 		command, run string
 		want         attr.Mode
 		weight       int64
+		priority     int64
 	}{
-		{"giveway run --weight 2 -- python3 train.py", "weight=2", attr.ModeAuto, 2},
-		{"giveway run --priority 1 -- python3 train.py", "priority=1", attr.ModeAuto, 4},
-		{"giveway run --class online -- python3 train.py", "class=online", attr.ModeOff, 0},
-		{"giveway run --pool=off -- python3 train.py", "pool=off", attr.ModeOff, 0},
-		{"giveway run --pool -- python3 serve.py", "class=batch pool=on", attr.ModeOn, 1},
-		{"giveway run --class batch -- python3 serve.py", "class=batch", attr.ModeOff, 0},
-		{"giveway run --class idle -- other", "class=idle", attr.ModeOff, 0},
+		{"giveway run --weight 2 -- python3 train.py", "weight=2", attr.ModeAuto, 2, -2},
+		{"giveway run --priority 1 -- python3 train.py", "priority=1", attr.ModeAuto, 4, 1},
+		{"giveway run --class online -- python3 train.py", "class=online", attr.ModeOff, 0, 0},
+		{"giveway run --pool=off -- python3 train.py", "pool=off", attr.ModeOff, 0, 0},
+		{"giveway run --pool -- python3 serve.py", "class=batch pool=on", attr.ModeOn, 1, 0},
+		{"giveway run --class batch -- python3 serve.py", "class=batch", attr.ModeOff, 0, 0},
+		{"giveway run --class idle -- other", "class=idle", attr.ModeOff, 0, 0},
 	} {
 		program, _ := d.attrsOf(&proc.Process{PID: 1, UID: uint32(os.Getuid()), Command: tt.command}, attr.Must(tt.run), &conf)
-		got, weight := poolOf(program)
-		if got != tt.want || weight != tt.weight {
-			t.Errorf("%s: got %v with weight %d, want %v with %d", tt.command, got, weight, tt.want, tt.weight)
+		got, weight, priority := poolOf(program)
+		if got != tt.want || weight != tt.weight || priority != tt.priority {
+			t.Errorf("%s: got %v with weight %d and priority %d, want %v with %d and %d", tt.command, got, weight, priority, tt.want, tt.weight, tt.priority)
 		}
 	}
 }

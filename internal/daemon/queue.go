@@ -29,6 +29,11 @@ type queue struct {
 	estimatedAt      time.Time     // when that was
 
 	launchedAtCheck uint64 // counters.Launched at the last checkBackground
+
+	// Only the loop uses these.
+	traced       bool          // its visits are known
+	resident     time.Duration // its device time, as last measured
+	residentThen time.Duration // at the last checkBackground
 }
 
 // ID implements hal.QueueHandle.

@@ -38,9 +38,10 @@ type Options struct {
 	// Backends makes the backends for the processes of one user, or of proc.Everyone,
 	// and says what the configuration leaves out.
 	Backends func(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Check, error)
-	// DeviceFiles is Config.DeviceFiles.
-	DeviceFiles []string
-	Log         *slog.Logger
+	// DeviceFiles and StartedInPool are those of Config.
+	DeviceFiles   []string
+	StartedInPool func(env []string) bool
+	Log           *slog.Logger
 }
 
 // Serve runs a daemon with its control socket until ctx is done.
@@ -69,7 +70,9 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	d, err := New(Config{Version: o.Version, File: cfg, Guardian: o.Guardian, Backends: backends, Notes: notes, DeviceFiles: o.DeviceFiles, Log: o.Log})
+	d, err := New(Config{
+		Version: o.Version, File: cfg, Guardian: o.Guardian, Backends: backends, Notes: notes, DeviceFiles: o.DeviceFiles, StartedInPool: o.StartedInPool, Log: o.Log,
+	})
 	if err != nil {
 		return err
 	}

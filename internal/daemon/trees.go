@@ -82,10 +82,11 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 		o.Values = o.Values.Unlimited()
 	}
 	program, reduced := d.attrsOf(&info, o.Values, conf)
-	s := attrContext{policies: policies, class: program.Class(), shim: true} // giveway run says itself what --no-shim means
+	mode, weight, priority := poolOf(program)
+	s := attrContext{policies: policies, class: program.Class(), shim: true, pool: mode != attr.ModeOff} // giveway run says itself what --no-shim means
 	started.Ignored = append(s.withoutEffect(r.Values), limited(program, reduced)...)
-	if mode, weight := poolOf(program); mode != attr.ModeOff {
-		started.Pool, started.Weight = mode.String(), weight
+	if mode != attr.ModeOff {
+		started.Pool, started.Weight, started.Priority = mode.String(), weight, priority
 	}
 	return started, func() {
 		_ = d.apply(order{Kind: orderRunEnd, By: by, Target: o.Target, Run: o.Run})

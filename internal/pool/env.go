@@ -14,8 +14,10 @@ const (
 	pipeEnv    = "CUDA_MPS_PIPE_DIRECTORY"
 	logEnv     = "CUDA_MPS_LOG_DIRECTORY"
 	threadsEnv = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-	devicesEnv = "CUDA_VISIBLE_DEVICES"
-	orderEnv   = "CUDA_DEVICE_ORDER"
+	// priorityEnv is 0 for a normal client, and 1 for one below normal.
+	priorityEnv = "CUDA_MPS_CLIENT_PRIORITY"
+	devicesEnv  = "CUDA_VISIBLE_DEVICES"
+	orderEnv    = "CUDA_DEVICE_ORDER"
 )
 
 // LabelOf returns the label of the pool that an environment belongs to; empty: to none.
@@ -33,6 +35,13 @@ func LabelOf(env []string) string {
 	return label
 }
 
+// Started reports whether 'giveway run' started the program of an environment in a pool. The
+// program may use another MPS server all the same, or none.
+func Started(env []string) bool {
+	_, started := lookup(env, Env)
+	return started
+}
+
 // variables returns the variables by which a process is the pool's. They come first in an
 // environment: a reader of /proc/PID/environ may not read all of it.
 func (p *Pool) variables() []string {
@@ -46,7 +55,7 @@ func WithoutPool(env []string) []string {
 	if LabelOf(env) == "" {
 		return without(env, Env)
 	}
-	return without(env, pipeEnv, logEnv, threadsEnv, Env)
+	return without(env, pipeEnv, logEnv, threadsEnv, priorityEnv, Env)
 }
 
 // lookup returns the value of a variable; the last one counts, as in os/exec.

@@ -23,11 +23,34 @@ func TestLabelOf(t *testing.T) {
 	}
 }
 
+// TestClientPriority checks that a member of negative priority is below normal for MPS, unless
+// its user says otherwise. MPS has no level above normal.
+func TestClientPriority(t *testing.T) {
+	p := &Pool{Info: Info{Label: "a"}, dir: "/x"}
+	for _, c := range []struct {
+		priority int64
+		own      []string
+		want     string
+	}{
+		{0, nil, ""},
+		{7, nil, ""},
+		{-1, nil, "1"},
+		{-20, nil, "1"},
+		{-1, []string{"CUDA_MPS_CLIENT_PRIORITY=0"}, "0"},
+		{0, []string{"CUDA_MPS_CLIENT_PRIORITY=1"}, "1"},
+	} {
+		env := p.clientEnv(Request{Env: c.own, Priority: c.priority}, nil)
+		if got, _ := lookup(env, "CUDA_MPS_CLIENT_PRIORITY"); got != c.want {
+			t.Errorf("priority %d, with %q of the user: got %q, want %q", c.priority, c.own, got, c.want)
+		}
+	}
+}
+
 // TestWithoutPool checks that a program which a member starts loses the variables of the
 // pool, and keeps those of an MPS server that the member's user started.
 func TestWithoutPool(t *testing.T) {
 	p := &Pool{Info: Info{Label: "a"}, dir: "/x"}
-	member := p.clientEnv(Request{Env: []string{"HOME=/"}, Weight: 1}, []MemberInfo{{Weight: 2}})
+	member := p.clientEnv(Request{Env: []string{"HOME=/"}, Weight: 1, Priority: -1}, []MemberInfo{{Weight: 2}})
 	if got := WithoutPool(member); !slices.Equal(got, []string{"HOME=/"}) {
 		t.Errorf("got %q", got)
 	}

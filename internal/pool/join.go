@@ -15,10 +15,11 @@ import (
 
 // Request describes a program that is to run in a pool.
 type Request struct {
-	Env    []string // of the program
-	Label  string   // of the pool; empty: DefaultLabel
-	Weight int64    // of the program
-	// RulesApplied says that Weight is by the rules of the daemon too.
+	Env      []string // of the program
+	Label    string   // of the pool; empty: DefaultLabel
+	Weight   int64    // of the program
+	Priority int64    // of the program; if negative, MPS puts it below the other members
+	// RulesApplied says that Weight and Priority are by the rules of the daemon too.
 	RulesApplied bool
 	Command      string
 	// Keeper is a command that calls Keep with the folder of the pool, its last argument,
@@ -183,6 +184,9 @@ func (p *Pool) clientEnv(r Request, others []MemberInfo) []string {
 		if part := threadPart(r.Weight, others); part < 100 {
 			env = append(env, fmt.Sprintf("%s=%d", threadsEnv, part))
 		}
+	}
+	if _, given := lookup(r.Env, priorityEnv); !given && r.Priority < 0 {
+		env = append(env, priorityEnv+"=1")
 	}
 	return env
 }

@@ -26,8 +26,8 @@ var (
 // again, because a pool without a keeper would never end.
 //
 // A member is a 'giveway run' that holds its file, or a client that the server lists: what
-// a program left running counts. The control daemon is asked only if there is no
-// 'giveway run'.
+// a program left running counts. The control daemon is asked for clients only if there is no
+// 'giveway run', and for a fault of a member every faultInterval.
 func Keep(dir string, release func(), log *slog.Logger) error {
 	p, err := openExisting(dir)
 	if err != nil {
@@ -37,9 +37,9 @@ func Keep(dir string, release func(), log *slog.Logger) error {
 	if f, err := p.excludeFromCleaning(); err == nil {
 		defer f.Close()
 	}
-	k := &keeper{Pool: p, log: log}
+	k := &keeper{Pool: p, log: log, warned: make(map[string]string)}
 	if err := p.waitForControl(); err != nil {
-		k.warn(err)
+		k.warn(notKept, err)
 	}
 	for kept := 0; ; {
 		pid, _ := p.control() // endUnused returns the error
@@ -59,7 +59,7 @@ func Keep(dir string, release func(), log *slog.Logger) error {
 			return fmt.Errorf("keep the pool in %s: the folder was removed; if process %d, the MPS control daemon, still runs, kill it", dir, pid)
 		}
 		if err != nil {
-			k.warn(err)
+			k.warn(notKept, err)
 			time.Sleep(keepInterval)
 		}
 	}
@@ -68,15 +68,20 @@ func Keep(dir string, release func(), log *slog.Logger) error {
 // keeper is a Keep that runs.
 type keeper struct {
 	*Pool
-	log  *slog.Logger
-	last string // the last error
+	log     *slog.Logger
+	warned  map[string]string // by message: its last error
+	asked   time.Time         // when MPS was last asked for a fault
+	fault   *os.File          // faultFile, locked; nil: no member has had a fault
+	clients []int             // what faultFile says
 }
 
-// warn logs an error unless it is the last one again.
-func (k *keeper) warn(err error) {
-	if err.Error() != k.last {
-		k.last = err.Error()
-		k.log.Warn("pool cannot be kept or ended; trying again", "folder", k.dir, "error", err)
+const notKept = "pool cannot be kept or ended; trying again"
+
+// warn logs an error unless it is the last one of this message again.
+func (k *keeper) warn(message string, err error) {
+	if err.Error() != k.warned[message] {
+		k.warned[message] = err.Error()
+		k.log.Warn(message, "folder", k.dir, "error", err)
 	}
 }
 
@@ -117,9 +122,10 @@ func (k *keeper) watch(pid int) (gone bool) {
 		if now, err := k.control(); err == nil && now != pid {
 			return true
 		}
+		k.followFault()
 		used, err := k.used()
 		if err != nil {
-			k.warn(err)
+			k.warn(notKept, err)
 		}
 		if used || err != nil {
 			empty = time.Now()

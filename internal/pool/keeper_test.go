@@ -77,6 +77,38 @@ func TestKeeperDies(t *testing.T) {
 	b.wait("the end of the pool", b.ended)
 }
 
+// TestKeeperDiesInFault checks that the report of a keeper that was killed is not shown, and that
+// the next keeper reports the fault anew.
+func TestKeeperDiesInFault(t *testing.T) {
+	b := newTestbed(t)
+	faults := func(n int) func() bool {
+		return func() bool {
+			all, err := Faults()
+			return err == nil && len(all) == n
+		}
+	}
+	j := b.start(1)
+	all, err := List()
+	if err != nil || len(all) != 1 || len(all[0].Clients) != 1 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	if err := syscall.Kill(all[0].Clients[0], syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("a report", faults(1))
+	_ = syscall.Kill(keepersOf(t, b.folder())[0], syscall.SIGKILL)
+	b.wait("the end of the report", faults(0))
+	if !b.marked(filepath.Join(b.info().name(), faultFile)) {
+		t.Error("the killed keeper has removed its report")
+	}
+	_ = b.start(1).end() // MPS refuses it; its keeper stays
+	b.wait("another report", faults(1))
+	if err := j.end(); err != nil {
+		t.Errorf("%v: %s", err, j.errs)
+	}
+	b.wait("the end of the pool", b.ended)
+}
+
 // TestInheritedDescriptors checks that the processes of a pool do not keep open what 'giveway run'
 // has inherited: under flock(1) they would hold its lock for as long as the pool lives.
 func TestInheritedDescriptors(t *testing.T) {

@@ -13,6 +13,7 @@
 //	lock        held while a member joins and while the pool ends
 //	keeper      held by the keeper for as long as it runs
 //	pool.json   an Info; it is replaced by renaming
+//	fault       a Fault, held locked by the keeper while it lasts
 //	members/    a file for each member, which that member's 'giveway run' holds locked
 //	pipe/, log/ CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_LOG_DIRECTORY
 //

@@ -199,6 +199,10 @@ func TestFault(t *testing.T) {
 		all, err = List()
 		return err == nil && len(all) == 1 && len(all[0].Faulted) == 1 && all[0].Faulted[0] == all[0].Servers[0]
 	})
+	b.wait("the keeper's report", func() bool {
+		faults, err := Faults()
+		return err == nil && len(faults) == 1 && faults[0].Label == DefaultLabel && len(faults[0].Clients) == 2
+	})
 	third := b.start(1)
 	if err := third.end(); err == nil || !strings.Contains(third.errs.String(), ErrFault.Error()) || !strings.Contains(third.errs.String(), "--pool-label") {
 		t.Errorf("got %v: %s", err, third.errs)
@@ -212,6 +216,14 @@ func TestFault(t *testing.T) {
 		all, err := List()
 		return err == nil && (len(all) == 0 || len(all[0].Faulted) == 0)
 	})
+	b.wait("the keeper's report", func() bool {
+		faults, err := Faults()
+		return err == nil && len(faults) == 0
+	})
+	text, err := os.ReadFile(filepath.Join(b.folder(), "log", "keeper.log"))
+	if err != nil || strings.Count(string(text), "a member of the pool has had a fault") != 1 {
+		t.Errorf("log of the keeper: got %v\n%s\nwant one line on the fault", err, text)
+	}
 	if fourth := b.start(1); !strings.HasPrefix(fourth.says, "inside ") {
 		t.Errorf("after the fault: got %q: %s", fourth.says, fourth.errs)
 	}
@@ -385,8 +397,8 @@ func TestEnvironOfControlDaemons(t *testing.T) {
 		t.Fatalf("got %+v, %v", all, err)
 	}
 	member := environ(all[0].Clients[0])
-	if LabelOf(member) != DefaultLabel {
-		t.Errorf("a member: got label %q", LabelOf(member))
+	if LabelOf(member) != DefaultLabel || !Started(member) {
+		t.Errorf("a member: got label %q, started in a pool: %v", LabelOf(member), Started(member))
 	}
 	own := filepath.Join(b.dir, "own")
 	pid := b.startControl(member, own)

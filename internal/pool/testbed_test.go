@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	keepInterval = 10 * time.Millisecond
 	Linger = 100 * time.Millisecond
 	appearTime = 100 * time.Millisecond
+	faultInterval = 30 * time.Millisecond
 	if text := os.Getenv("POOL_TEST_LINGER"); text != "" {
 		Linger, _ = time.ParseDuration(text)
 		keepInterval = time.Millisecond
