@@ -89,7 +89,7 @@ func (b *burst) update(v *sched.View, allowed bool) {
 	b.lateEntries = count.lateEntries
 	entersLate := b.lateEntryAt > 0 && v.Now < b.lateEntryAt.Add(lateEntryPause)
 	if !allowed || b.length == 0 || !count.known || entersLate {
-		b.leave(v.Now, count, firstWindow)
+		b.leave(v.Now, count, max(b.window, firstWindow))
 		if entersLate {
 			b.wake = b.lateEntryAt.Add(lateEntryPause)
 		}

@@ -22,6 +22,7 @@ type loopNode struct {
 	minVisits, gapVisits float64
 	lost                 time.Duration
 	idle                 bool // the online process has no work
+	light                bool // the batch queue leaves the device by itself
 	batchIdle            bool // the batch jobs have none: the online process loops beside others
 
 	visits, launched float64
@@ -88,9 +89,18 @@ func (n *loopNode) serve() {
 		n.stopped += ms
 		return
 	}
-	rate := n.minVisits
-	if g.Slice == 0 {
+	n.facts[g.Queue-1].Slice, n.view.Queues[g.Queue-1].Slice = g.Slice, g.Slice
+	rate, lost := n.minVisits, n.lost
+	switch {
+	case g.Slice == 0:
 		rate = n.gapVisits
+	case g.Slice >= h200Device.MinSharedSlice:
+		visit := g.Slice + 110*us
+		if n.light {
+			visit = 300 * us
+		}
+		lost = 330 * us // two switches
+		rate = ms.Seconds() / (visit + lost).Seconds()
 	}
 	if n.idle {
 		rate = 0
@@ -106,7 +116,7 @@ func (n *loopNode) serve() {
 	if n.batchIdle {
 		return
 	}
-	batch.Served += max(ms-time.Duration(rate*float64(n.lost)), time.Duration(rate*float64(h200Device.MinSharedSlice/2)))
+	batch.Served += max(ms-time.Duration(rate*float64(lost)), time.Duration(rate*float64(h200Device.MinSharedSlice/2)))
 }
 
 func (n *loopNode) batchGrant() (sched.Grant, bool) {

@@ -64,6 +64,7 @@ type giveway struct {
 	stopCost    stopCost
 
 	// Online work on a device with slices.
+	lone    lone
 	burst   burst
 	planned sched.Time // time of the last plan: see updateBurst
 }
@@ -167,6 +168,7 @@ func (p *giveway) ownSetting() setting {
 func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	dev := &v.Devices[0]
 	states := p.states.update(v.Queues)
+	p.lone.update(v, states, &set, p.burst.phase != noBurst)
 	p.updateBurst(v, &set)
 	s := p.summarize(v, states, &set)
 	if s.inRotation > 0 {
@@ -178,7 +180,7 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	if s.hasOnline && s.inRotation > 0 {
 		s.wake = earlier(s.wake, s.usageChange)
 	}
-	s.wake = earlier(s.wake, p.burst.wake)
+	s.wake = earlier(earlier(s.wake, p.burst.wake), p.lone.wake)
 	p.begin()
 	for i := range v.Queues {
 		q := &v.Queues[i]

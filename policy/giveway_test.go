@@ -518,7 +518,6 @@ func TestGivewayBoundsBatchQueuesOnlyBesideOnlineOnes(t *testing.T) {
 // be stopped, or for a batch queue beside a busy standard queue, it is one with which both make
 // progress.
 func TestSliceOfTheQueueWhoseTurnItIs(t *testing.T) {
-	const us = time.Microsecond
 	dev := h200Device
 	batch := sched.Queue{Can: canAll, Attr: sched.Attr{Class: sched.Batch}}
 	idle := sched.Queue{Can: canAll, Attr: sched.Attr{Class: sched.Idle}}

@@ -116,7 +116,6 @@ func TestLadderForgivesStalls(t *testing.T) {
 		}
 		return x
 	}
-	const us = time.Microsecond
 	for _, c := range []struct {
 		name   string
 		rung   int

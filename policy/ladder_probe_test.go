@@ -220,7 +220,6 @@ func TestLadderComparesLossPerRequest(t *testing.T) {
 // because each took longer is judged by what batch work gets: a process that waits for each
 // answer makes fewer requests then, and each costs batch work the same.
 func TestLadderComparesSharesInAClosedLoop(t *testing.T) {
-	const us = time.Microsecond
 	for _, c := range []struct {
 		name           string
 		cycle3, cycle4 time.Duration // from one request to the next

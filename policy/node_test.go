@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	us   = time.Microsecond
 	ms   = time.Millisecond
 	tick = 100 * time.Microsecond // of testNode's clock; all work is a multiple of it
 

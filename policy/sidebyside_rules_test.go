@@ -151,7 +151,6 @@ func TestWhichQueuesRunBeside(t *testing.T) {
 // reserve of an eighth, or up to what the slow ones took, and at most as much again.
 func TestClearLead(t *testing.T) {
 	dev := sched.Device{StopTime: 800 * time.Microsecond}
-	const us = time.Microsecond
 	for _, tt := range []struct {
 		name   string
 		queues int // side by side, of which one has the turn

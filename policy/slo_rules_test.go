@@ -678,8 +678,13 @@ func TestSLOBursts(t *testing.T) {
 		p, b := newSLO().(*slo), newBurstTest()
 		b.v.Queues[0].Attr.SLO, b.v.Queues[0].OpenRequests, b.v.Queues[0].RequestSince = c.slo, 1, b.v.Now
 		p.Plan(&b.v)
-		b.after(50*ms, 100, 100, 12*ms)
-		if p.Plan(&b.v); p.base.burst.phase != c.want {
+		if b.after(50*ms, 100, 100, 12*ms); c.slo == 0 {
+			p.base.lone.next = sched.Never // the batch queue was tried
+		}
+		if p.Plan(&b.v); p.base.lone.phase != loneOff {
+			t.Errorf("an SLO of %v: the batch queue is tried", c.slo)
+		}
+		if p.base.burst.phase != c.want {
 			t.Errorf("an SLO of %v: got phase %d, want %d", c.slo, p.base.burst.phase, c.want)
 		}
 	}

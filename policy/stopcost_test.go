@@ -52,7 +52,7 @@ func TestStopCostChoosesWhatTakesLess(t *testing.T) {
 }
 
 func TestStopCostFollowsTheLoad(t *testing.T) {
-	const stopTime, us = 400 * time.Microsecond, time.Microsecond
+	const stopTime = 400 * us
 	var c stopCost
 	c.periods(1, 500, stopTime, 200*us, 450*us)
 	if runsOn, _ := c.periods(sched.Time(10*time.Second), 1000, stopTime, 5*ms, 600*us); runsOn > 30 {
@@ -67,7 +67,7 @@ func TestStopCostFollowsTheLoad(t *testing.T) {
 // because the host stalls, counts as four stop times: usual ones of less than two stop times
 // are still known as short.
 func TestStopCostBoundsOneLongPeriod(t *testing.T) {
-	const stopTime, us = 400 * time.Microsecond, time.Microsecond
+	const stopTime = 400 * us
 	var c stopCost
 	c.periods(1, 100, stopTime, ms, 300*us)
 	before := c.stopped.mean

@@ -1,0 +1,115 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// newLoneNode returns a node whose online process comes onto the device again and again beside one
+// light batch queue, and does not wait for each of its kernels, so bursts gain little.
+func newLoneNode(jobs ...sched.Attr) *loopNode {
+	n := newLoopNode(jobs...)
+	n.light = true
+	return n
+}
+
+// sliceOfBatch returns the slice that the last plan gives the only batch queue.
+func (n *loopNode) sliceOfBatch(t *testing.T) time.Duration {
+	t.Helper()
+	g, granted := n.batchGrant()
+	if !granted {
+		t.Fatalf("at %v the batch queue is stopped", time.Duration(n.view.Now))
+	}
+	return g.Slice
+}
+
+// shareOfLongSlice runs for d, and returns the part of that time in which the batch queue had the slice
+// of queues that run side by side.
+func (n *loopNode) shareOfLongSlice(d time.Duration) float64 {
+	with := 0
+	for range d / ms {
+		n.run(ms)
+		if g, granted := n.batchGrant(); granted && g.Slice == 500*us {
+			with++
+		}
+	}
+	return float64(with) / float64(d/ms)
+}
+
+// TestLoneLightQueueKeepsALongerSlice checks that a light batch queue has the longer slice soon, and
+// nearly all the time, and that there are no bursts then.
+func TestLoneLightQueueKeepsALongerSlice(t *testing.T) {
+	n := newLoneNode(sched.Attr{})
+	n.run(200 * ms)
+	if got := n.sliceOfBatch(t); got != 500*us {
+		t.Errorf("after 200 ms it has the slice %v, want 500us", got)
+	}
+	if got := n.shareOfLongSlice(30 * time.Second); got < 0.98 {
+		t.Errorf("it has the longer slice for %.3f of the time, want 0.98", got)
+	}
+	if n.entries > 0 {
+		t.Errorf("there were %d bursts, want none", n.entries)
+	}
+}
+
+// TestLoneHeavyQueueIsTriedSeldom checks that a heavy batch queue is given the longer slice for less than
+// one request in a hundred.
+func TestLoneHeavyQueueIsTriedSeldom(t *testing.T) {
+	n := newLoopNode(sched.Attr{})
+	if got := n.shareOfLongSlice(time.Minute); got == 0 || got > 0.01 {
+		t.Errorf("it has the longer slice for %.4f of the time, want less than 0.01, but trials", got)
+	}
+}
+
+// TestLoneQueueChangesItsLoad checks that a light queue that becomes heavy loses the longer slice
+// within a fifth of a second, and that a heavy one that becomes light gets it with a later trial.
+func TestLoneQueueChangesItsLoad(t *testing.T) {
+	n := newLoneNode(sched.Attr{})
+	n.run(time.Second)
+	n.light = false
+	n.run(200 * ms)
+	if got := n.shareOfLongSlice(time.Second); got > 0 {
+		t.Errorf("when it is heavy it has the longer slice for %.2f of the time, want 0", got)
+	}
+	n.light = true
+	n.run(11 * time.Second) // bursts are left every 5 s
+	if got := n.shareOfLongSlice(time.Second); got < 0.9 {
+		t.Errorf("when it is light again it has the longer slice for %.2f of the time, want 0.9", got)
+	}
+}
+
+// TestLoneQueueHasTheMinimumSlice lists where a light batch queue keeps the setting of the policy.
+func TestLoneQueueHasTheMinimumSlice(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(n *loopNode)
+	}{
+		{"requests that are one dense piece of work", func(n *loopNode) { n.minVisits = 0.2 }},
+		{"turns by the parameter shared", func(n *loopNode) { n.policy.sharedSlice = sched.MinSlice }},
+		{"no trace", func(n *loopNode) { n.facts[1].Visits.Known = false }},
+		{"a queue that cannot be stopped", func(n *loopNode) { n.facts[1].Can = sched.CanSlice }},
+		{"class idle", func(n *loopNode) { n.facts[1].Attr.Class = sched.Idle }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newLoneNode(sched.Attr{})
+			n.policy.burst.length = 0
+			tt.change(n)
+			n.read()
+			if got := n.shareOfLongSlice(3 * time.Second); got > 0 {
+				t.Errorf("it has the longer slice for %.2f of the time, want 0", got)
+			}
+		})
+	}
+	n := newLoneNode(sched.Attr{})
+	n.run(time.Second)
+	queue := n.facts[1]
+	queue.ID = 3
+	n.facts = append(n.facts, queue)
+	n.read()
+	n.run(ms)
+	if n.policy.lone.phase != loneOff {
+		t.Errorf("beside another batch queue the phase is %d, want loneOff", n.policy.lone.phase)
+	}
+}
