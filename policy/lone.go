@@ -40,12 +40,13 @@ const (
 )
 
 const (
-	loneTrial    = 400 * time.Millisecond // at most
-	loneLength   = 5 * time.Second        // after which a recheck follows
-	maxLoneWait  = 2 * time.Minute        // between trials
-	loneHeavy    = 3                      // windows in a row that show a heavy queue, after which a light one counts as heavy
-	mixedVisits  = 60                     // of a window in which the queue was alone at times
-	loneSwitches = 10                     // trials begin if switches take more than the 10th part of a window
+	loneTrial     = 400 * time.Millisecond // at most
+	loneLength    = 5 * time.Second        // after which a recheck follows
+	firstLoneWait = 10 * time.Second       // between trials
+	maxLoneWait   = 2 * time.Minute
+	loneHeavy     = 3  // windows in a row that show a heavy queue, after which a light one counts as heavy
+	mixedVisits   = 40 // of a window in which the queue was alone at times
+	loneSwitches  = 10 // trials begin if switches take more than the 10th part of a window
 )
 
 // update begins and ends trials, and sets the slice of the batch queue whose turn it is. inBursts: batch
@@ -152,7 +153,7 @@ func (l *lone) enter(phase lonePhase, now sched.Time, count visitCount) {
 // fail ends a trial, or the time in which the queue was light. The next trial has to wait, each time
 // twice as long.
 func (l *lone) fail(now sched.Time, count visitCount) {
-	l.wait = min(max(2*l.wait, loneLength), maxLoneWait)
+	l.wait = min(max(2*l.wait, firstLoneWait), maxLoneWait)
 	l.next = now.Add(l.wait)
 	l.enter(loneOff, now, count)
 }
