@@ -91,6 +91,10 @@ type Daemon struct {
 	confReason  error
 
 	nextBackgroundCheck sched.Time // see late.go
+	claims              struct {   // see claim.go
+		checked sched.Time
+		queues  []sched.Queue // of the scheduler, at the last check that needed them
+	}
 
 	journalOrder func(order) // nil, or writes the result of an order to the journal; called without locks
 
@@ -301,6 +305,7 @@ func (d *Daemon) Drain(buf []sched.Event) []sched.Event {
 	}
 	d.mu.Lock()
 	buf, again := d.facts.takeIn(d.events.take(buf))
+	buf = d.checkClaims(now, buf)
 	changed := d.checkBackground(now)
 	d.mu.Unlock()
 	if again || changed {

@@ -83,7 +83,7 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	}
 	program, reduced := d.attrsOf(&info, o.Values, conf)
 	s := attrContext{policies: policies, class: program.Class(), shim: true} // giveway run says itself what --no-shim means
-	started.Ignored = append(s.withoutEffect(r.Values), limited(program, reduced)...)
+	started.Ignored = append(s.withoutEffect(r.Values), limited(program, reduced, false)...)
 	if mode, weight := poolOf(program); mode != attr.ModeOff {
 		started.Pool, started.Weight = mode.String(), weight
 	}
