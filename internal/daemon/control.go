@@ -82,6 +82,9 @@ func (d *Daemon) readStatus() api.Status {
 	if file != "" {
 		s.Checks = append(s.Checks, ConfigCheck(file, refused))
 	}
+	if c, used := d.namesCheck(); used {
+		s.Checks = append(s.Checks, c)
+	}
 	s.Checks = append(s.Checks, d.deviceCheck(), policyCheck(s.Policy))
 	s.Checks = append(s.Checks, d.missingDevices()...)
 	s.Checks = append(s.Checks, d.pastChecks()...)

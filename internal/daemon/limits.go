@@ -23,7 +23,11 @@ func (d *Daemon) checkLimits(by server.Caller, v attr.Values) error {
 		return nil
 	}
 	a := d.users.get(by.Account)
-	limit := conf.Limit(by.Account, a.name, a.groups)
+	info := proc.Process{} // of a caller that has exited only the user is known; its processes have limits of their own
+	if conf.LimitsGroups() {
+		info, _ = d.procs.Process(by.PID)
+	}
+	limit := d.limitOf(conf, by.Account, &info)
 	id, exceeds := v.Exceeds(limit.Ceiling)
 	if !exceeds {
 		return nil
@@ -32,6 +36,16 @@ func (d *Daemon) checkLimits(by server.Caller, v attr.Values) error {
 	most, _ := limit.Ceiling.Get(id)
 	return server.Forbidden("%v %s exceeds the limit of user %s, which is %s (limits, line %d of the daemon's configuration): ask for that or less, or ask the administrator",
 		id, id.Row().Format(asked), proc.Printable(a.name), id.Row().Format(most), limit.Line)
+}
+
+// limitOf returns the limit of a user and a process of it.
+func (d *Daemon) limitOf(conf *config.Config, uid uint32, info *proc.Process) config.Limit {
+	a := d.users.get(uid)
+	groups := a.groups
+	if conf.LimitsGroups() {
+		groups = d.users.groupsOf(a, info)
+	}
+	return conf.Limit(uid, a.name, groups)
 }
 
 // checkPod refuses what a caller in a pod wants to give to its processes if that exceeds what

@@ -10,8 +10,11 @@ import (
 	"syscall"
 )
 
-// owner is the user and the group that a process belongs to, and the user who started it.
-type owner struct{ uid, gid, starter uint32 }
+// owner is the user and the group that a process belongs to, the user who started it, and its groups.
+type owner struct {
+	uid, gid, starter uint32
+	groups            string // as Process.Groups
+}
 
 // owner returns to which user a process belongs, by the rule by which the kernel decides
 // who may trace it (PTRACE_MODE_READ_FSCREDS): a user whose uid is the real, effective and
@@ -42,10 +45,28 @@ func (p FS) owner(pid int) (owner, error) {
 	}
 	// The files of a process that is not dumpable belong to root.
 	st := info.Sys().(*syscall.Stat_t) // it always is, on Linux
-	if !oneUser || !oneGroup || st.Uid != uid {
-		return owner{starter: uid}, nil
+	out := owner{starter: uid, groups: groups(string(text), gid)}
+	if oneUser && oneGroup && st.Uid == uid {
+		out.uid, out.gid = uid, gid
 	}
-	return owner{uid, gid, uid}, nil
+	return out, nil
+}
+
+// groups returns the groups of a process with a real gid.
+func groups(status string, gid uint32) string {
+	own := strconv.FormatUint(uint64(gid), 10)
+	for line := range strings.Lines(status) {
+		rest, ok := strings.CutPrefix(line, "Groups:")
+		if !ok {
+			continue
+		}
+		all := strings.Fields(rest)
+		if !strings.HasSuffix(line, "\n") && len(all) > 0 { // cut off: so may be the last number
+			all = all[:len(all)-1]
+		}
+		return strings.Join(append([]string{own}, slices.DeleteFunc(all, func(g string) bool { return g == own })...), " ")
+	}
+	return own
 }
 
 // ids returns the real id in a line of status that lists the real, effective, saved and
