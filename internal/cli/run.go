@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -257,8 +258,12 @@ func announce(ctx context.Context, r api.Run) (started api.RunStarted, err error
 	return started, err
 }
 
-// refused reports whether a daemon answered and refused.
-func refused(err error) bool { return errors.As(err, new(*client.Error)) }
+// refused reports whether a daemon answered and refused. One that is ending leaves the answer to the
+// next daemon.
+func refused(err error) bool {
+	refusal := (*client.Error)(nil)
+	return errors.As(err, &refusal) && refusal.Status != http.StatusServiceUnavailable
+}
 
 func begin(ctx context.Context, daemon *client.Client, r api.Run) (*client.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)

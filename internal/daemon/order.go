@@ -37,7 +37,17 @@ type order struct {
 
 // apply carries out an order and writes its result to the journal. An order that is refused
 // changes nothing; a restore that takes too long has changed a part.
+//
+// While the daemon ends, orders are refused: see endOrders.
 func (d *Daemon) apply(o order) error {
+	d.orders.RLock()
+	defer d.orders.RUnlock()
+	switch {
+	case d.ending() && o.Kind == orderRunEnd:
+		return nil // it goes on under the next daemon, which its root tells of it
+	case d.ending():
+		return errEnding()
+	}
 	if o.By.All {
 		o.Values = o.Values.Unlimited()
 	}
@@ -53,7 +63,7 @@ func (d *Daemon) apply(o order) error {
 		return err
 	}
 	if d.journalOrder != nil {
-		d.journalOrder(o)
+		return d.journalOrder(o)
 	}
 	return nil
 }
