@@ -54,6 +54,7 @@ type Process struct {
 
 	Attrs   attr.Resolved `json:"-"`
 	Ignored []Ignored     `json:"ignored,omitempty"` // attributes that have no effect now, or less than was asked for
+	Warning string        `json:"warning,omitempty"` // in the answer to a Change: why it ends with the daemon
 
 	Queues   []Queue   `json:"queues"`
 	Requests *Requests `json:"requests,omitempty"` // nil: none are known
@@ -346,7 +347,8 @@ type RunStarted struct {
 	Pool string `json:"pool,omitempty"`
 	// Weight is the program's weight if it is to run in a pool, by its rule or by the run;
 	// zero: it is not.
-	Weight int64 `json:"weight,omitempty"`
+	Weight  int64  `json:"weight,omitempty"`
+	Warning string `json:"warning,omitempty"` // why a restart of the daemon may end the run's attributes
 }
 
 // Policy is the policy in force, or one to put in force.

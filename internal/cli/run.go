@@ -177,6 +177,9 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 	case err == nil:
 		wanted = started.Pool
 		warnIgnored(cmd, v, started.Ignored)
+		if started.Warning != "" {
+			printMessage(cmd, "warning", started.Warning)
+		}
 		if simulates(cmd.Context()) {
 			printMessage(cmd, "warning", fmt.Sprintf("the daemon simulates its devices; %s runs as it would without giveway, and without the shim", args[0]))
 			return runProgram(path, args, os.Environ())

@@ -18,7 +18,7 @@ import (
 // Restore implements server.Node. Afterwards the policy is native and every process has
 // its default attributes. Rules and runs apply again once a policy is chosen.
 func (d *Daemon) Restore(by server.Caller) error {
-	return d.apply(order{Kind: orderRestore, By: by})
+	return d.applyOnly(order{Kind: orderRestore, By: by})
 }
 
 // restoreAll carries out a restore.

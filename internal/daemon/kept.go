@@ -117,29 +117,57 @@ func (d *Daemon) endOrders() {
 	d.keptClosed = true
 }
 
-// keepOrder writes the result of an order to the journal. It returns an error if the next daemon will
-// not know of the order because this one ends.
+// notKept means that an order is in force and that the journal does not have it.
+type notKept struct{ error }
+
+func (n notKept) Unwrap() error { return n.error }
+
+// keepOrder writes the result of an order to the journal. If the next daemon will not know of the order,
+// it returns an error: notKept, or one that refuses the order because this daemon ends.
 func (d *Daemon) keepOrder(o order) error {
 	d.keeping.Lock() // an earlier state is not written after a later one
 	defer d.keeping.Unlock()
 	if d.keptClosed {
 		return errEnding()
 	}
-	if o.Kind != orderSet {
-		d.logKept(d.kept.replace(d.cfg.Journal, d.inForce()))
-		return nil
+	if o.Kind == orderSet {
+		of, err := d.keepProcess(o.Target)
+		d.logKept(d.kept.once(of, err))
+		return lost(err, errors.Is(err, errNoRoom))
 	}
+	err := d.kept.replace(d.cfg.Journal, d.inForce())
+	d.logKept(err)
+	if errors.Is(err, errNoRoom) { // perhaps another user's
+		err = nil
+	}
+	return lost(err, d.kept.full[ownerOf(o.By)])
+}
+
+// lost returns the error of an order that the journal does not have, because of an error of writing or
+// because its owner's share is full; otherwise nil.
+func lost(err error, full bool) error {
+	switch {
+	case full:
+		return notKept{errors.New("the attributes are in force and end with the daemon: its journal has no room for more orders of this user, until processes that have some exit")}
+	case err != nil && !errors.Is(err, os.ErrClosed):
+		return notKept{fmt.Errorf("the attributes are in force and may end with the daemon: %w", err)}
+	}
+	return nil
+}
+
+// keepProcess writes what orders gave to a process. It returns whose share of the journal that counts
+// to. d.keeping is held.
+func (d *Daemon) keepProcess(id proc.ID) (orderOwner, error) {
 	d.mu.Lock()
-	p := d.processByID(o.Target)
+	p := d.processByID(id)
 	if p == nil {
 		d.mu.Unlock()
-		return nil
+		return orderOwner{}, nil
 	}
 	k, _ := p.kept()
 	v := keptValue{p.ownerOfKept(&k), k}
 	d.mu.Unlock()
-	d.logKept(d.kept.once(v.orderOwner, d.kept.put(d.cfg.Journal, idKey(keptProcesses, o.Target), v)))
-	return nil
+	return v.orderOwner, d.kept.put(d.cfg.Journal, idKey(keptProcesses, id), v)
 }
 
 // ownerOfKept returns whose share of the journal k, which is of p, counts to. What the administrator
