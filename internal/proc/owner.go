@@ -20,7 +20,8 @@ type owner struct {
 // who may trace it (PTRACE_MODE_READ_FSCREDS): a user whose uid is the real, effective and
 // saved uid of the process and whose gid is likewise its gid, if the process is dumpable.
 // Every other process, such as a setuid program, has or had more rights than the user who
-// started it, and belongs to root.
+// started it, and belongs to root. The capabilities of the process, which the kernel compares with
+// the caller's, do not count: docs/SECURITY.md says why.
 func (p FS) owner(pid int) (owner, error) {
 	f, err := os.Open(p.Path(pid, "status"))
 	if err != nil {
