@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"python": {},
 
 	"internal/proc":                {},
+	"internal/userdb":              {"internal/proc"},
 	"internal/stats":               {},
 	"internal/safepath":            {},
 	"internal/pool":                {"internal/safepath"},
@@ -93,7 +94,7 @@ var mayImport = map[string][]string{
 	"internal/bench":       {"internal/format", "internal/htmlreport", "internal/progress", "internal/stats"},
 	"internal/record":      {"sched", "api", "internal/hal"},
 	"internal/metrics":     {"api", "attr", "sched"},
-	"internal/server":      {"api", "attr", "internal/metrics", "internal/proc", "internal/record", "internal/safepath", "internal/shim/pageabi"},
+	"internal/server":      {"api", "attr", "internal/metrics", "internal/proc", "internal/record", "internal/safepath", "internal/shim/pageabi", "internal/userdb"},
 	"internal/config":      {"sched", "policy", "attr", "api", "internal/metrics", "internal/proc", "internal/safepath", "internal/yamlfile", "internal/extpolicy"},
 	"internal/backends": {
 		"internal/config", "internal/guardian", "internal/hal", "internal/journal", "internal/proc", "internal/scenario",
@@ -101,7 +102,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/daemon": { // no vendor: internal/backends names them
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
-		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/replay", "internal/server", "internal/stats",
+		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/replay", "internal/server", "internal/stats", "internal/userdb",
 	},
 	"internal/describe":  {"api", "attr", "internal/format", "policy", "sched"},
 	"internal/top":       {"api", "attr", "client", "internal/describe", "internal/format", "sched"},

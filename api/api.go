@@ -54,6 +54,7 @@ type Process struct {
 
 	Attrs   attr.Resolved `json:"-"`
 	Ignored []Ignored     `json:"ignored,omitempty"` // attributes that have no effect now, or less than was asked for
+	Warning string        `json:"warning,omitempty"` // in the answer to a Change: why it ends with the daemon
 
 	Queues   []Queue   `json:"queues"`
 	Requests *Requests `json:"requests,omitempty"` // nil: none are known
@@ -348,7 +349,8 @@ type RunStarted struct {
 	// zero: it is not.
 	Weight int64 `json:"weight,omitempty"`
 	// Priority is the program's priority if it is to run in a pool, by its rule or by the run.
-	Priority int64 `json:"priority,omitempty"`
+	Priority int64  `json:"priority,omitempty"`
+	Warning  string `json:"warning,omitempty"` // why a restart of the daemon may end the run's attributes
 }
 
 // Policy is the policy in force, or one to put in force.

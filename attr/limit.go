@@ -26,6 +26,9 @@ type Limits struct {
 	// HintsRaise lets a hint ask for more than the rule gives. Without it a process can
 	// lower by hints what its rule gives, but not raise it.
 	HintsRaise bool
+	// HintsLower lets hints lower but not raise what the process has without them, whether or not a
+	// rule gives it. It overrides HintsRaise.
+	HintsLower bool
 }
 
 // Limitable lists the attributes that can be limited.
@@ -111,7 +114,7 @@ func Resolve(l *Layers) Resolved {
 // Within merges the layers as Resolve does, within limits. A value of run, hint or set that
 // asks for more than the ceiling becomes the ceiling, or what the administrator gives if
 // that is more. A hint that asks for more than what the process has without it is left out
-// if a rule gives the attribute. reduced has the values that were asked for by the last
+// if a rule gives the attribute, or if hints may only lower. reduced has the values that were asked for by the last
 // source and are not in force.
 func (l *Layers) Within(limits *Limits) (r Resolved, reduced Values) {
 	for id := range count {
@@ -123,7 +126,8 @@ func (l *Layers) Within(limits *Limits) (r Resolved, reduced Values) {
 			}
 			reduced.Remove(id)
 			v, limited := given.v[id], Source(from) >= FromRun && given.free&(1<<id) == 0
-			if limited && Source(from) == FromHint && !limits.HintsRaise && l[FromRule].Has(id) && row.asksForMore(v, r.Int(id)) {
+			mayRaise := !limits.HintsLower && (limits.HintsRaise || !l[FromRule].Has(id))
+			if limited && Source(from) == FromHint && !mayRaise && row.asksForMore(v, r.Int(id)) {
 				reduced.Set(id, v)
 				continue
 			}

@@ -70,6 +70,9 @@ func printChanged(cmd *cobra.Command, given attr.Values, p api.Process, err erro
 		return err
 	}
 	warnIgnored(cmd, given, p.Ignored)
+	if p.Warning != "" {
+		printMessage(cmd, "warning", p.Warning)
+	}
 	return show(cmd, p, processText(&p)+"\n")
 }
 

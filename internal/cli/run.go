@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -176,6 +177,9 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 	case err == nil:
 		wanted = started.Pool
 		warnIgnored(cmd, v, started.Ignored)
+		if started.Warning != "" {
+			printMessage(cmd, "warning", started.Warning)
+		}
 		if simulates(cmd.Context()) {
 			printMessage(cmd, "warning", fmt.Sprintf("the daemon simulates its devices; %s runs as it would without giveway, and without the shim", args[0]))
 			return runProgram(path, args, os.Environ())
@@ -257,8 +261,12 @@ func announce(ctx context.Context, r api.Run) (started api.RunStarted, err error
 	return started, err
 }
 
-// refused reports whether a daemon answered and refused.
-func refused(err error) bool { return errors.As(err, new(*client.Error)) }
+// refused reports whether a daemon answered and refused. One that is ending leaves the answer to the
+// next daemon.
+func refused(err error) bool {
+	refusal := (*client.Error)(nil)
+	return errors.As(err, &refusal) && refusal.Status != http.StatusServiceUnavailable
+}
 
 func begin(ctx context.Context, daemon *client.Client, r api.Run) (*client.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)

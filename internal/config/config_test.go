@@ -90,7 +90,7 @@ func TestEverything(t *testing.T) {
 		Socket: "/run/x.sock", TCP: "127.0.0.1:50000", TokenFile: "/etc/giveway/token", ReadToken: "/etc/giveway/read.token",
 		Metrics: metrics.Labels{User: true, Pod: true, Series: 50}, AMDSlots: 6,
 		Rules: []Rule{
-			{Attrs: attr.Must("class=online priority=-3"), line: 17},
+			{Attrs: attr.Must("class=online priority=-3"), line: 17, names: []Name{{Text: "alice", Line: 17}}},
 			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 18},
 		},
 	}

@@ -20,6 +20,7 @@ type Rule struct {
 
 	line  int
 	match match
+	names []Name
 }
 
 // Subject is a process that rules are compared with.
@@ -107,7 +108,9 @@ func rules(f *yamlfile.Form, c *Config) {
 		before := rf.Mistakes()
 		rf.Need("match", "{user: alice, command: 'python* *train*'}, or match: {} for every process")
 		if mf := rf.Form("match"); mf != nil {
-			readMatch(mf, &rule.match)
+			if user := readMatch(mf, &rule.match); user != "" {
+				rule.names = appendName(nil, Name{Text: user, Line: rule.line})
+			}
 		}
 		rule.Attrs = attr.ReadYAML(rf, attr.ByRule)
 		rf.Boolean("hints_raise", &rule.HintsRaise)
@@ -130,7 +133,8 @@ func rules(f *yamlfile.Form, c *Config) {
 // maxPattern is the length of the longest pattern.
 const maxPattern = 1000
 
-func readMatch(f *yamlfile.Form, m *match) {
+// readMatch reads the conditions of a rule. It returns the pattern for the user; empty: any.
+func readMatch(f *yamlfile.Form, m *match) (user string) {
 	for _, field := range []struct {
 		name string
 		re   **regexp.Regexp
@@ -143,7 +147,9 @@ func readMatch(f *yamlfile.Form, m *match) {
 		{"namespace", &m.namespace},
 	} {
 		if s, ok := pattern(f, field.name); ok {
-			*field.re = glob(s)
+			if *field.re = glob(s); field.name == "user" {
+				user = s
+			}
 		}
 	}
 	if s, ok := pattern(f, "command_regexp"); ok {
@@ -156,6 +162,7 @@ func readMatch(f *yamlfile.Form, m *match) {
 	identifier(f, "container_id", &m.containerID, containerID, "a container id, or its first 12 or more hex digits")
 	identifier(f, "pod_uid", &m.podUID, podUID, "the UID of a pod, such as 2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2e")
 	f.Done("a match")
+	return user
 }
 
 // The forms in which package proc finds them. The UID of a static pod has no dashes.

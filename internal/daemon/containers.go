@@ -101,26 +101,35 @@ func (d *Daemon) Register(c api.Container) error {
 	if err := c.Check(); err != nil {
 		return server.BadRequest("%w", err)
 	}
+	d.orders.RLock()
+	defer d.orders.RUnlock()
+	if d.ending() {
+		return errEnding()
+	}
 	d.registering.Lock()
 	defer d.registering.Unlock()
 	all := *d.containers.Load()
 	if _, known := all[c.ID]; !known && len(all) >= maxContainers {
 		return server.Conflict("%d containers are registered, and no more are allowed; remove those that are gone", maxContainers)
 	}
-	d.changeContainer(c.ID, &c)
-	return nil
+	return d.changeContainer(c.ID, &c)
 }
 
 // Unregister implements server.Registry.
-func (d *Daemon) Unregister(id string) {
+func (d *Daemon) Unregister(id string) error {
+	d.orders.RLock()
+	defer d.orders.RUnlock()
+	if d.ending() {
+		return errEnding()
+	}
 	d.registering.Lock()
 	defer d.registering.Unlock()
-	d.changeContainer(id, nil)
+	return d.changeContainer(id, nil)
 }
 
 // changeContainer registers or removes a container, gives its processes their attributes, and
-// writes the change to the journal. d.registering is held.
-func (d *Daemon) changeContainer(id string, next *api.Container) {
+// writes the change to the journal, as keepOrder does. d.registering is held.
+func (d *Daemon) changeContainer(id string, next *api.Container) error {
 	d.mu.Lock()
 	changed := d.containers.Load().with(id, next)
 	d.containers.Store(&changed) // for new processes
@@ -133,7 +142,7 @@ func (d *Daemon) changeContainer(id string, next *api.Container) {
 		}
 	}
 	d.updateAdminSettings(inside, conf, changed)
-	d.keepContainer(id, next)
+	return d.keepContainer(id, next)
 }
 
 // updateAdminSettings gives processes what a configuration and containers have for them. Patterns
@@ -166,15 +175,21 @@ func ceilingOf(rule attr.Values) (ceiling attr.Values) {
 }
 
 // keepContainer writes a container to the journal, or removes it there.
-func (d *Daemon) keepContainer(id string, c *api.Container) {
-	if d.cfg.Journal == nil || d.journalOrder == nil || d.ending() {
-		return
+func (d *Daemon) keepContainer(id string, c *api.Container) error {
+	if d.cfg.Journal == nil || d.journalOrder == nil {
+		return nil
 	}
-	if c == nil {
+	d.keeping.Lock()
+	defer d.keeping.Unlock()
+	switch {
+	case d.keptClosed:
+		return errEnding()
+	case c == nil:
 		d.logKept(d.cfg.Journal.Delete(keptContainers + id))
-		return
+	default:
+		d.logKept(d.cfg.Journal.Put(keptContainers+id, *c))
 	}
-	d.logKept(d.cfg.Journal.Put(keptContainers+id, *c))
+	return nil
 }
 
 // takeOverContainers registers the containers that an earlier daemon knew. The agent removes

@@ -18,7 +18,7 @@ import (
 // Restore implements server.Node. Afterwards the policy is native and every process has
 // its default attributes. Rules and runs apply again once a policy is chosen.
 func (d *Daemon) Restore(by server.Caller) error {
-	return d.apply(order{Kind: orderRestore, By: by})
+	return d.applyOnly(order{Kind: orderRestore, By: by})
 }
 
 // restoreAll carries out a restore.
@@ -81,6 +81,9 @@ func (d *Daemon) readStatus() api.Status {
 	}
 	if file != "" {
 		s.Checks = append(s.Checks, ConfigCheck(file, refused))
+	}
+	if c, used := d.namesCheck(); used {
+		s.Checks = append(s.Checks, c)
 	}
 	s.Checks = append(s.Checks, d.deviceCheck(), policyCheck(s.Policy))
 	s.Checks = append(s.Checks, d.missingDevices()...)

@@ -94,8 +94,13 @@ type Daemon struct {
 	confReason  error
 
 	nextBackgroundCheck sched.Time // see late.go
+	claims              struct {   // see claim.go
+		checked sched.Time
+		queues  []sched.Queue // of the scheduler, at the last check that needed them
+	}
 
-	journalOrder func(order) // nil, or writes the result of an order to the journal; called without locks
+	journalOrder func(order) error // nil, or writes the result of an order to the journal; called with orders held only
+	orders       sync.RWMutex      // held for reading while an order is carried out and written; taken before all others
 
 	containers  atomic.Pointer[containers] // never nil; stored with mu held
 	inside      string                     // the containers that the daemon itself is in, as proc.Process.Containers has them
@@ -104,9 +109,10 @@ type Daemon struct {
 	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
 	markCheck       time.Duration         // markCheckTime; tests set it before the daemon runs
 
-	keeping sync.Mutex  // held while the journal is brought up to date; taken before mu
-	kept    orderLog    // what the journal has; guarded by keeping
-	ending  func() bool // the daemon is ending: a run that ends now is kept for the next daemon
+	keeping    sync.Mutex                      // held while the journal is brought up to date; taken before mu
+	kept       orderLog                        // what the journal has; guarded by keeping
+	keptClosed bool                            // the journal has what the next daemon is to take over; guarded by keeping
+	runContext atomic.Pointer[context.Context] // of Run; nil before
 
 	choosing sync.Mutex // held while a policy is put in force; taken before mu
 }
@@ -184,7 +190,7 @@ func (d *Daemon) afterTurn() {
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.cfg.Journal.Close()
 	d.undoLeft()
-	d.ending = func() bool { return ctx.Err() != nil }
+	d.runContext.Store(&ctx)
 	d.guardian = newSupervisor(d.cfg.Guardian, d.cfg.Journal, d.cfg.Log, func(text string) {
 		if d.recorder.rec.Note("", 0, "guardian", text); text == guardianRuns {
 			d.recorder.tally.GuardianStarted()
@@ -214,6 +220,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	close(d.ready)
 	<-ctx.Done()
+	d.endOrders()
 	d.release() // before the log: a log that is not read must not delay it
 	d.cfg.Log.Info("daemon ends and undoes its changes", "reason", context.Cause(ctx))
 	stop()
@@ -304,6 +311,7 @@ func (d *Daemon) Drain(buf []sched.Event) []sched.Event {
 	}
 	d.mu.Lock()
 	buf, again := d.facts.takeIn(d.events.take(buf))
+	buf = d.checkClaims(now, buf)
 	changed := d.checkBackground(now)
 	d.mu.Unlock()
 	if again || changed {

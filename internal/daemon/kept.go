@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
@@ -83,27 +84,90 @@ func (p *process) kept() (k keptProcess, ok bool) {
 	return k, k != keptProcess{ID: k.ID}
 }
 
-// keepOrder writes the result of an order to the journal.
-func (d *Daemon) keepOrder(o order) {
-	if o.Kind != orderSet {
-		d.keepAll()
-		return
+// While the daemon ends, connections are closed and queues withdrawn. What that leads to is not for the
+// next daemon, so the journal must not change any more. An order that was answered with success must be
+// in it. So every order but the end of a run is refused from then on, and those under way are carried
+// out and written first. A run whose connection the end of the daemon closes goes on.
+
+// ending reports whether the daemon is ending.
+func (d *Daemon) ending() bool {
+	ctx := d.runContext.Load()
+	return ctx != nil && (*ctx).Err() != nil
+}
+
+// errEnding refuses an order.
+func errEnding() error {
+	return server.Unavailable("the daemon is ending: try again in a moment, when the next one runs")
+}
+
+// ordersTime is how long the daemon waits at its end for orders that are under way.
+const ordersTime = time.Second
+
+// endOrders waits for the orders under way, and leaves the journal as it is from then on. An order
+// that takes too long is answered with an error.
+func (d *Daemon) endOrders() {
+	for end := time.Now().Add(ordersTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if d.orders.TryLock() {
+			d.orders.Unlock()
+			break
+		}
 	}
 	d.keeping.Lock()
 	defer d.keeping.Unlock()
+	d.keptClosed = true
+}
+
+// notKept means that an order is in force and that the journal does not have it.
+type notKept struct{ error }
+
+func (n notKept) Unwrap() error { return n.error }
+
+// keepOrder writes the result of an order to the journal. If the next daemon will not know of the order,
+// it returns an error: notKept, or one that refuses the order because this daemon ends.
+func (d *Daemon) keepOrder(o order) error {
+	d.keeping.Lock() // an earlier state is not written after a later one
+	defer d.keeping.Unlock()
+	if d.keptClosed {
+		return errEnding()
+	}
+	if o.Kind == orderSet {
+		of, err := d.keepProcess(o.Target)
+		d.logKept(d.kept.once(of, err))
+		return lost(err, errors.Is(err, errNoRoom))
+	}
+	err := d.kept.replace(d.cfg.Journal, d.inForce())
+	d.logKept(err)
+	if errors.Is(err, errNoRoom) { // perhaps another user's
+		err = nil
+	}
+	return lost(err, d.kept.full[ownerOf(o.By)])
+}
+
+// lost returns the error of an order that the journal does not have, because of an error of writing or
+// because its owner's share is full; otherwise nil.
+func lost(err error, full bool) error {
+	switch {
+	case full:
+		return notKept{errors.New("the attributes are in force and end with the daemon: its journal has no room for more orders of this user, until processes that have some exit")}
+	case err != nil && !errors.Is(err, os.ErrClosed):
+		return notKept{fmt.Errorf("the attributes are in force and may end with the daemon: %w", err)}
+	}
+	return nil
+}
+
+// keepProcess writes what orders gave to a process. It returns whose share of the journal that counts
+// to. d.keeping is held.
+func (d *Daemon) keepProcess(id proc.ID) (orderOwner, error) {
 	d.mu.Lock()
-	p := d.processByID(o.Target)
+	p := d.processByID(id)
 	if p == nil {
 		d.mu.Unlock()
-		return
+		return orderOwner{}, nil
 	}
 	k, _ := p.kept()
 	v := keptValue{p.ownerOfKept(&k), k}
 	d.mu.Unlock()
-	if d.ending() {
-		return
-	}
-	d.logKept(d.kept.once(v.orderOwner, d.kept.put(d.cfg.Journal, idKey(keptProcesses, o.Target), v)))
+	return v.orderOwner, d.kept.put(d.cfg.Journal, idKey(keptProcesses, id), v)
 }
 
 // ownerOfKept returns whose share of the journal k, which is of p, counts to. What the administrator
@@ -121,13 +185,11 @@ func (d *Daemon) keepAll() {
 	if d.cfg.Journal == nil {
 		return
 	}
-	d.keeping.Lock() // an earlier state is not written after a later one
+	d.keeping.Lock()
 	defer d.keeping.Unlock()
-	kept := d.inForce()
-	if d.ending() {
-		return
+	if kept := d.inForce(); !d.ending() {
+		d.logKept(d.kept.replace(d.cfg.Journal, kept))
 	}
-	d.logKept(d.kept.replace(d.cfg.Journal, kept))
 }
 
 func (d *Daemon) logKept(err error) {

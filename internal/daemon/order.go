@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
@@ -37,7 +39,17 @@ type order struct {
 
 // apply carries out an order and writes its result to the journal. An order that is refused
 // changes nothing; a restore that takes too long has changed a part.
+//
+// An error notKept says that the order is carried out and not written. While the daemon ends, orders are refused: see endOrders.
 func (d *Daemon) apply(o order) error {
+	d.orders.RLock()
+	defer d.orders.RUnlock()
+	switch {
+	case d.ending() && o.Kind == orderRunEnd:
+		return nil // it goes on under the next daemon, which its root tells of it
+	case d.ending():
+		return errEnding()
+	}
 	if o.By.All {
 		o.Values = o.Values.Unlimited()
 	}
@@ -53,9 +65,25 @@ func (d *Daemon) apply(o order) error {
 		return err
 	}
 	if d.journalOrder != nil {
-		d.journalOrder(o)
+		return d.journalOrder(o)
 	}
 	return nil
+}
+
+// applyAndWarn is apply for orders whose answer can have a warning: that the order is in force, and the
+// next daemon will not know of it.
+func (d *Daemon) applyAndWarn(o order) (warning string, err error) {
+	lost := notKept{}
+	if err = d.apply(o); errors.As(err, &lost) {
+		return lost.Error(), nil
+	}
+	return "", err
+}
+
+// applyOnly is apply for orders whose answer cannot have one. The log has it, and giveway doctor.
+func (d *Daemon) applyOnly(o order) error {
+	_, err := d.applyAndWarn(o)
+	return err
 }
 
 // carryOut carries out an order.
@@ -115,10 +143,13 @@ func (d *Daemon) Change(by server.Caller, pid int, c api.Change) (api.Process, e
 	if err != nil {
 		return api.Process{}, err
 	}
-	if err := d.apply(order{Kind: orderSet, By: by, Target: p.info.ID(), Values: c.Values}); err != nil {
+	warning, err := d.applyAndWarn(order{Kind: orderSet, By: by, Target: p.info.ID(), Values: c.Values})
+	if err != nil {
 		return api.Process{}, err
 	}
-	return d.description(p), nil
+	answer := d.description(p)
+	answer.Warning = warning
+	return answer, nil
 }
 
 // identify returns the process that has a pid now, which the caller may change.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
@@ -107,7 +109,7 @@ func TestFullShareIsLoggedOnce(t *testing.T) {
 	}
 	alices := give(alice, 40)
 	lines("orders of alice do not fit", 1)
-	if err := d.apply(order{Kind: orderSet, By: of(alice), Target: alices[39].info.ID(), Values: given("weight=4").Values}); err != nil {
+	if err := d.applyOnly(order{Kind: orderSet, By: of(alice), Target: alices[39].info.ID(), Values: given("weight=4").Values}); err != nil {
 		t.Fatal(err)
 	}
 	lines("another order of alice does not fit", 1)
@@ -172,5 +174,50 @@ func TestKeeperSharesTheJournal(t *testing.T) {
 	}
 	if again := fill(first); again != n {
 		t.Errorf("after everything was deleted: got %d values, want %d", again, n)
+	}
+}
+
+// TestOrderThatDoesNotFitIsAnswered: an order of alice that does not fit in her share of the journal is
+// carried out, and its answer warns that it ends with the daemon. Orders that fit, of bob and of root, have
+// no warning.
+func TestOrderThatDoesNotFitIsAnswered(t *testing.T) {
+	share := orderShare
+	orderShare = server.Share{All: 64 << 10, Each: 1 << 10}
+	defer func() { orderShare = share }()
+	s, b := newSlowProc(), newFakeBackend(journalDir(t))
+	d := newTestDaemon(b)
+	d.procs, d.cfg.Journal = s, openJournal(b.dir)
+	defer runDaemon(t, d)()
+	const attrs = "class=batch weight=3 priority=-5 nice=5 share=10%"
+	warned := func(by server.Caller, pids []int) (n int) {
+		t.Helper()
+		for _, pid := range pids {
+			p, err := d.Change(by, pid, given(attrs))
+			if err != nil || p.Class() != "batch" {
+				t.Fatalf("process %d: got %v, class %s", pid, err, p.Class())
+			}
+			if p.Warning != "" {
+				n++
+			}
+		}
+		return n
+	}
+	alices := family(t, b, s, alice, 10_000, 20)
+	if n := warned(of(alice), alices); n == 0 || n == len(alices) {
+		t.Errorf("%d of %d orders of alice were answered with a warning, want some", n, len(alices))
+	}
+	if p, err := d.Change(of(alice), 10_000, tree("weight=4")); err != nil || p.Warning == "" {
+		t.Errorf("set --tree of alice: got %v and warning %q, want a warning", err, p.Warning)
+	}
+	inRun := of(alice)
+	inRun.PID = 10_000
+	if run, _, err := d.BeginRun(inRun, api.Run{Values: attr.Must("class=idle")}); err != nil || run.Warning == "" {
+		t.Errorf("run of alice: got %v and warning %q, want a warning", err, run.Warning)
+	}
+	if n := warned(of(bob), family(t, b, s, bob, 20_000, 1)); n != 0 {
+		t.Error("an order of bob was answered with a warning")
+	}
+	if n := warned(ourselves, alices); n != 0 {
+		t.Errorf("%d orders of root were answered with a warning", n)
 	}
 }

@@ -61,7 +61,7 @@ func (d *Daemon) SetPolicy(by server.Caller, p api.Policy) (api.Policy, error) {
 		p.Device = string(dev.info.Device.ID)
 	}
 	before := d.Policy().Devices
-	if err := d.apply(order{Kind: orderPolicy, By: by, Policy: p}); err != nil {
+	if err := d.applyOnly(order{Kind: orderPolicy, By: by, Policy: p}); err != nil {
 		return api.Policy{}, err
 	}
 	all := d.Policy()

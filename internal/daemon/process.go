@@ -44,6 +44,7 @@ type process struct {
 	restored   bool           // by giveway restore: backend, rule and run have no effect until a policy is chosen
 	idempotent *bool          // the process's own hint, which overrides its owner's; nil: none
 	announced  announcements  // of requests by hints
+	claim      claim          // of hints
 	expectAt   time.Time      // when its owner expects the next request
 
 	besideBackground bool // at the last checkBackground
@@ -127,8 +128,10 @@ func (p *process) merge() {
 	if p.run != nil {
 		p.layers[attr.FromRun] = p.run.values
 	}
-	layers := p.inForce()
-	p.attrs, p.reduced = layers.Within(&p.limits)
+	layers, limits := p.inForce(), p.limits
+	limits.HintsLower = p.claim.doubted
+	p.attrs, p.reduced = layers.Within(&limits)
+	p.claim.raised = !p.claim.doubted && p.raisedByHints(&layers)
 	p.attr = p.attrs.Sched()
 }
 

@@ -59,9 +59,7 @@ func (d *Daemon) adminSettingsOf(info *proc.Process, conf *config.Config, all co
 	case d.podOf(info.Containers) != "": // a container that the agent has not registered yet
 		out.limits.Ceiling = ceilingOf(out.rule)
 	case of.UID != 0:
-		account := d.account(of.UID)
-		a := d.users.get(account)
-		out.limits.Ceiling = conf.Limit(account, a.name, a.groups).Ceiling
+		out.limits.Ceiling = d.limitOf(conf, d.account(of.UID), info).Ceiling
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 // was chosen by an order stays in force if the configuration has the same one as before, as after a
 // restart.
 func (d *Daemon) applyConfig(c config.Config) error {
-	return d.apply(order{Kind: orderConfig, By: ourselves, Config: &c})
+	return d.applyOnly(order{Kind: orderConfig, By: ourselves, Config: &c})
 }
 
 // useConfig carries out applyConfig. The configuration and its policies change together, with d.mu

@@ -318,13 +318,14 @@ func TestKilledDuringAReload(t *testing.T) {
 	}
 	d, b, stop := nextDaemon(t, b, func() {}, nil)
 	var copies [][]byte
-	d.journalOrder = func(o order) {
-		d.keepOrder(o)
+	d.journalOrder = func(o order) error {
+		kept := d.keepOrder(o)
 		text, err := os.ReadFile(journalPath(b.dir))
 		if err != nil {
 			t.Error(err)
 		}
 		copies = append(copies, text)
+		return kept
 	}
 	c := *d.conf
 	own(&c)

@@ -161,6 +161,9 @@ func (d *Daemon) readAgain(file string, c config.Config, err error) {
 	before := describeConfig(d.policy.Name, d.conf)
 	d.mu.Unlock()
 	after := describeConfig(c.Policy.Name, &c) // unless an order stays in force
+	if d.ending() {
+		return // the next daemon reads the file
+	}
 	if err == nil {
 		if fields := d.cfg.File.NeedRestart(&c); len(fields) > 0 {
 			d.cfg.Log.Warn("configuration has changes that need a restart of the daemon", "fields", strings.Join(fields, ","), "file", file)

@@ -72,7 +72,7 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 		return started, nil, server.NotFound("begin a run: process %d, the caller, has exited or has more rights than you", by.PID)
 	}
 	o := order{Kind: orderRun, By: by, Target: info.ID(), Values: r.Values, Run: d.lastID.Add(1)}
-	if err := d.apply(o); err != nil {
+	if started.Warning, err = d.applyAndWarn(o); err != nil {
 		return started, nil, err
 	}
 	d.mu.Lock()
@@ -84,12 +84,12 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	program, reduced := d.attrsOf(&info, o.Values, conf)
 	mode, weight, priority := poolOf(program)
 	s := attrContext{policies: policies, class: program.Class(), shim: true, pool: mode != attr.ModeOff} // giveway run says itself what --no-shim means
-	started.Ignored = append(s.withoutEffect(r.Values), limited(program, reduced)...)
+	started.Ignored = append(s.withoutEffect(r.Values), limited(program, reduced, false)...)
 	if mode != attr.ModeOff {
 		started.Pool, started.Weight, started.Priority = mode.String(), weight, priority
 	}
 	return started, func() {
-		_ = d.apply(order{Kind: orderRunEnd, By: by, Target: o.Target, Run: o.Run})
+		_ = d.applyOnly(order{Kind: orderRunEnd, By: by, Target: o.Target, Run: o.Run})
 	}, nil
 }
 
@@ -173,7 +173,8 @@ func (d *Daemon) changeTree(by server.Caller, pid int, v attr.Values) (api.Proce
 	if err != nil {
 		return api.Process{}, err
 	}
-	if err := d.apply(order{Kind: orderTree, By: by, Target: info.ID(), Values: v}); err != nil {
+	warning, err := d.applyAndWarn(order{Kind: orderTree, By: by, Target: info.ID(), Values: v})
+	if err != nil {
 		return api.Process{}, err
 	}
 	d.mu.Lock()
@@ -185,7 +186,9 @@ func (d *Daemon) changeTree(by server.Caller, pid int, v attr.Values) (api.Proce
 		p = d.newProcess(from)
 		d.mu.Unlock()
 	}
-	return d.description(p), nil
+	answer := d.description(p)
+	answer.Warning = warning
+	return answer, nil
 }
 
 // changeDescendants sets attributes of the processes of a tree that can have them, and of

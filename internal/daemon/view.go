@@ -20,6 +20,7 @@ type view struct {
 	attrs    attr.Resolved
 	attr     sched.Attr
 	reduced  attr.Values
+	doubted  bool // its hints are: see claim.go
 	requests requestsView
 	invalid  uint64
 	gate     *processGate
@@ -47,7 +48,7 @@ type requestsView struct {
 func (d *Daemon) view(p *process) view {
 	r := &p.requests
 	v := view{
-		process: p, attrs: p.attrs, attr: p.attr, reduced: p.reduced, invalid: p.invalid, gate: p.gate, inside: p.container, policies: d.policyNames(p.queues...),
+		process: p, attrs: p.attrs, attr: p.attr, reduced: p.reduced, doubted: p.claim.doubted, invalid: p.invalid, gate: p.gate, inside: p.container, policies: d.policyNames(p.queues...),
 		requests: requestsView{r.count, uint32(len(r.marked.open)) + r.reported, r.marked.inForce, r.last},
 	}
 	for _, q := range p.queues {
@@ -108,7 +109,7 @@ func (d *Daemon) describe(v *view, states map[sched.QueueID]sched.Queue) api.Pro
 	shim := v.gate.stats()
 	out := api.Process{
 		PID: v.info.PID, Command: v.info.Command, UID: v.info.UID, User: v.user,
-		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), limited(v.attrs, v.reduced)...),
+		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), limited(v.attrs, v.reduced, v.doubted)...),
 		Queues: []api.Queue{}, Requests: v.requests.describe(d.Now()), Shim: v.describeShim(shim),
 		Member: v.member,
 	}

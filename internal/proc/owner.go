@@ -10,14 +10,18 @@ import (
 	"syscall"
 )
 
-// owner is the user and the group that a process belongs to, and the user who started it.
-type owner struct{ uid, gid, starter uint32 }
+// owner is the user and the group that a process belongs to, the user who started it, and its groups.
+type owner struct {
+	uid, gid, starter uint32
+	groups            string // as Process.Groups
+}
 
 // owner returns to which user a process belongs, by the rule by which the kernel decides
 // who may trace it (PTRACE_MODE_READ_FSCREDS): a user whose uid is the real, effective and
 // saved uid of the process and whose gid is likewise its gid, if the process is dumpable.
 // Every other process, such as a setuid program, has or had more rights than the user who
-// started it, and belongs to root.
+// started it, and belongs to root. The capabilities of the process, which the kernel compares with
+// the caller's, do not count: docs/SECURITY.md says why.
 func (p FS) owner(pid int) (owner, error) {
 	f, err := os.Open(p.Path(pid, "status"))
 	if err != nil {
@@ -42,10 +46,28 @@ func (p FS) owner(pid int) (owner, error) {
 	}
 	// The files of a process that is not dumpable belong to root.
 	st := info.Sys().(*syscall.Stat_t) // it always is, on Linux
-	if !oneUser || !oneGroup || st.Uid != uid {
-		return owner{starter: uid}, nil
+	out := owner{starter: uid, groups: groups(string(text), gid)}
+	if oneUser && oneGroup && st.Uid == uid {
+		out.uid, out.gid = uid, gid
 	}
-	return owner{uid, gid, uid}, nil
+	return out, nil
+}
+
+// groups returns the groups of a process with a real gid.
+func groups(status string, gid uint32) string {
+	own := strconv.FormatUint(uint64(gid), 10)
+	for line := range strings.Lines(status) {
+		rest, ok := strings.CutPrefix(line, "Groups:")
+		if !ok {
+			continue
+		}
+		all := strings.Fields(rest)
+		if !strings.HasSuffix(line, "\n") && len(all) > 0 { // cut off: so may be the last number
+			all = all[:len(all)-1]
+		}
+		return strings.Join(append([]string{own}, slices.DeleteFunc(all, func(g string) bool { return g == own })...), " ")
+	}
+	return own
 }
 
 // Starter returns the user who started a process: its real uid. Process.Starter is the same.

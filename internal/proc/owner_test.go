@@ -22,16 +22,16 @@ func TestOwner(t *testing.T) {
 		files      int // the owner of the files below /proc/PID
 		want       owner
 	}{
-		{"ordinary", "1000 1000 1000 1000", "44 44 44 44", alice, owner{alice, video, alice}},
-		{"setuid root", "1000 0 0 0", "44 44 44 44", root, owner{starter: alice}},
-		{"setuid of another user", "1000 1001 1001 1001", "44 44 44 44", 1001, owner{starter: alice}},
-		{"setuid, rights dropped for now", "1000 1000 0 1000", "44 44 44 44", alice, owner{starter: alice}},
-		{"setgid", "1000 1000 1000 1000", "44 5 5 5", alice, owner{starter: alice}},
-		{"setgid, rights dropped for now", "1000 1000 1000 1000", "44 44 5 44", alice, owner{starter: alice}},
-		{"not dumpable", "1000 1000 1000 1000", "44 44 44 44", root, owner{starter: alice}},
-		{"root's", "0 0 0 0", "0 0 0 0", root, owner{}},
+		{"ordinary", "1000 1000 1000 1000", "44 44 44 44", alice, owner{alice, video, alice, "44 100 2000"}},
+		{"setuid root", "1000 0 0 0", "44 44 44 44", root, owner{starter: alice, groups: "44 100 2000"}},
+		{"setuid of another user", "1000 1001 1001 1001", "44 44 44 44", 1001, owner{starter: alice, groups: "44 100 2000"}},
+		{"setuid, rights dropped for now", "1000 1000 0 1000", "44 44 44 44", alice, owner{starter: alice, groups: "44 100 2000"}},
+		{"setgid", "1000 1000 1000 1000", "44 5 5 5", alice, owner{starter: alice, groups: "44 100 2000"}},
+		{"setgid, rights dropped for now", "1000 1000 1000 1000", "44 44 5 44", alice, owner{starter: alice, groups: "44 100 2000"}},
+		{"not dumpable", "1000 1000 1000 1000", "44 44 44 44", root, owner{starter: alice, groups: "44 100 2000"}},
+		{"root's", "0 0 0 0", "0 0 0 0", root, owner{groups: "0 100 44 2000"}},
 	} {
-		p := fakeProc(t, map[string]string{"stat": "42 (a)" + statRest, "status": fmt.Sprintf("Uid:\t%s\nGid:\t%s\n", c.uids, c.gids)})
+		p := fakeProc(t, map[string]string{"stat": "42 (a)" + statRest, "status": fmt.Sprintf("Uid:\t%s\nGid:\t%s\nGroups:\t100 44 2000 \n", c.uids, c.gids)})
 		if err := os.Chown(filepath.Join(string(p), "42", "status"), c.files, 0); err != nil {
 			t.Fatal(err)
 		}

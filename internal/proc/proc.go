@@ -24,11 +24,14 @@ import (
 // Process is a process as it was when it was last read. PID and Start together
 // identify it: a pid alone is reused.
 type Process struct {
-	PID       int
-	Start     uint64 // since boot, in clock ticks
-	UID       uint32 // its owner: see owner.go
-	GID       uint32 // its owner's group
-	Starter   uint32 // its real uid: the user who started it, who is not the owner of a setuid program
+	PID     int
+	Start   uint64 // since boot, in clock ticks
+	UID     uint32 // its owner: see owner.go
+	GID     uint32 // its owner's group
+	Starter uint32 // its real uid: the user who started it, who is not the owner of a setuid program
+	// Groups has the groups that it is in, as numbers with spaces between them: its real gid and the
+	// supplementary ones. The group of a setgid program, which is its effective gid, is not among them.
+	Groups    string
 	Parent    int
 	Command   string // at most 4 KiB, control characters replaced
 	Container string // the container id, 64 hex digits; empty: none
@@ -206,7 +209,7 @@ func (p FS) Process(pid int) (Process, error) {
 		return Process{}, err
 	}
 	out := Process{
-		PID: pid, Start: s.Start, UID: owner.uid, GID: owner.gid, Starter: owner.starter, Parent: s.Parent, Nice: s.Nice, RealTime: s.RealTime,
+		PID: pid, Start: s.Start, UID: owner.uid, GID: owner.gid, Starter: owner.starter, Groups: owner.groups, Parent: s.Parent, Nice: s.Nice, RealTime: s.RealTime,
 	}
 	if text, err := p.read(pid, "cgroup", maxText); err == nil {
 		out.Container, out.Pod = container(text)

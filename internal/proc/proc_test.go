@@ -183,7 +183,7 @@ func TestProcess(t *testing.T) {
 	})
 	got, err := p.Process(42)
 	want := Process{
-		PID: 42, Start: 987654, UID: uint32(os.Getuid()), GID: 5, Parent: 41, Container: id, Containers: id, Cgroup: "/docker/" + id,
+		PID: 42, Start: 987654, UID: uint32(os.Getuid()), GID: 5, Groups: "5", Parent: 41, Container: id, Containers: id, Cgroup: "/docker/" + id,
 		Command: "python3 -c print(\"\ufffd[2Jé\ufffd\") \ufffd",
 	}
 	if err != nil || got != want {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/record"
+	"github.com/giveway/giveway/internal/userdb"
 )
 
 func TestSubuid(t *testing.T) {
@@ -66,6 +69,48 @@ alice:700000:1
 	check(100010, 1007)
 	os.Remove(path)
 	check(100010, 100010)
+}
+
+// TestSubuidOfADirectoryUser: subordinate uids count for a user that only a directory has. While the
+// directory does not answer, what it said before holds, and only one caller waits for it.
+func TestSubuidOfADirectoryUser(t *testing.T) {
+	dir := t.TempDir()
+	getent, path := filepath.Join(dir, "getent"), filepath.Join(dir, "subuid")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(getent, "#!/bin/sh\n[ $1 = passwd ] && echo 'lena:*:70001:70001:::'\n")
+	write(path, "lena:100000:10\n")
+	a := &accounts{path: path, db: &userdb.DB{Programs: []string{getent}, Deadline: 500 * time.Millisecond}}
+	if got := a.of(100005); got != 70001 {
+		t.Fatalf("uid 100005 counts for %d, want 70001", got)
+	}
+	write(getent, "#!/bin/sh\nsleep 600\n")
+	write(path, "lena:100000:10\nlena:200000:10\n")
+	a.looked = time.Now().Add(-time.Hour)
+	var waited atomic.Int32
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			began := time.Now()
+			if got := a.of(100005); got != 70001 {
+				t.Errorf("while the directory hangs: uid 100005 counts for %d, want 70001", got)
+			}
+			if time.Since(began) > 250*time.Millisecond {
+				waited.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	if n := waited.Load(); n != 1 {
+		t.Errorf("%d of 8 callers waited for the directory, want 1", n)
+	}
 }
 
 func TestBuckets(t *testing.T) {

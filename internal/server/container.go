@@ -29,7 +29,7 @@ type Registry interface {
 	// Register registers a container, or replaces what was registered for it.
 	Register(api.Container) error
 	// Unregister removes a container, if it is registered.
-	Unregister(id string)
+	Unregister(id string) error
 	// PodOf returns what identifies the pod of a process in containers, which are as
 	// proc.Process.Containers has them: that of the registered one, or the outermost container
 	// if none is registered; empty: it is in no container.
@@ -101,8 +101,7 @@ func (s *Server) containers(by caller, r request) (v any, did outcome, err error
 		if !known {
 			return nil, did, NotFound("container %s is not registered", clip(c.ID))
 		}
-		all.Unregister(c.ID)
-		return before, did, nil
+		return before, did, all.Unregister(c.ID)
 	}
 	did.to = describeContainer(&c)
 	return c, did, all.Register(c)

@@ -24,7 +24,7 @@ func (o *oneContainer) Container(id string) (api.Container, bool) {
 	return o.c, o.c.ID == id
 }
 func (o *oneContainer) Register(c api.Container) error { o.c = c; return nil }
-func (o *oneContainer) Unregister(string)              { o.c = api.Container{} }
+func (o *oneContainer) Unregister(string) error        { o.c = api.Container{}; return nil }
 func (o *oneContainer) PodOf(containers string) (pod string, registered bool) {
 	if strings.Contains(containers, o.c.ID) && o.c.ID != "" {
 		return o.c.PodUID, true

@@ -42,6 +42,12 @@ func TooMany(format string, args ...any) error {
 	return statusError{http.StatusTooManyRequests, fmt.Errorf(format, args...)}
 }
 
+// Unavailable returns an error that is answered with status 503: the daemon ends, and the next one
+// may do it.
+func Unavailable(format string, args ...any) error {
+	return statusError{http.StatusServiceUnavailable, fmt.Errorf(format, args...)}
+}
+
 // IsLimit reports whether an error comes from TooMany.
 func IsLimit(err error) bool { return statusOf(err) == http.StatusTooManyRequests }
 

@@ -27,7 +27,7 @@ func TestVisible(t *testing.T) {
 		ContainerNames: api.ContainerNames{Name: "main"},
 		Attrs:          attr.Resolve(&attr.Layers{attr.FromSet: all}), Ignored: []api.Ignored{{Name: "slo"}},
 		Queues: []api.Queue{{ID: 1}}, Requests: &api.Requests{Count: 6}, Shim: &api.Shim{Launched: 7},
-		Member: &api.Member{Server: 8}, Memory: map[string]uint64{"gpu0": 9},
+		Member: &api.Member{Server: 8}, Memory: map[string]uint64{"gpu0": 9}, Warning: "the journal is full",
 	}
 	fields := func(p api.Process) (names []string) {
 		v := reflect.ValueOf(p)
