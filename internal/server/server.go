@@ -40,6 +40,9 @@ import (
 type Node interface {
 	// Processes lists the processes on the devices, in order of pid.
 	Processes() []api.Process
+	// Process returns one of those processes without its queues, in a time that does not depend on
+	// how many there are.
+	Process(pid int) (p api.Process, ok bool)
 	// Change sets attributes of a process.
 	Change(by Caller, pid int, c api.Change) (api.Process, error)
 	// Hint applies a hint for a process.
@@ -130,6 +133,7 @@ type Server struct {
 	pageVersions pageabi.Versions
 	admission    *admission
 	budgets      *buckets
+	replies      replyBytes
 	auditor      auditor
 	streams      streams
 	unread       unread
