@@ -155,7 +155,7 @@ func New(node Node, cfg Config) *Server {
 	s := &Server{
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
 		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
-		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
+		auditor: newAuditor(),
 		streams: streams{open: map[streamKey]int{}}, unread: unread{of: map[uint32]int{}}, silence: silenceTime, containersOf: containersOf,
 	}
 	s.over, s.end = context.WithCancel(context.Background())
