@@ -35,7 +35,7 @@ func listenAs(t *testing.T, uid int, path string) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// TestSocketOfAnotherUser: a policy process of another user is not asked, whoever owns its folder.
+// TestSocketOfAnotherUser: a policy process of another user is not asked.
 func TestSocketOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become another user")
