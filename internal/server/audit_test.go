@@ -66,6 +66,7 @@ func TestRepeatedRefusals(t *testing.T) {
 		time.Sleep(2 * repeatTime)
 		refuse(6, "not this", 1)
 		time.Sleep(2 * repeatTime)
+		synctest.Wait()
 		var got []string
 		for line := range strings.Lines(log.String()) {
 			var refused string
