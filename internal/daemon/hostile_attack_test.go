@@ -41,7 +41,7 @@ var attacks = map[string]func(ctx context.Context, socket string) string{
 
 // ownUser are the attacks that have a user of their own each: the others use up the requests, connections
 // and pages of theirs.
-var ownUser = []string{"forged counters", "journal", "lists", "metrics", "no reading"}
+var ownUser = []string{"forged counters", "hints", "journal", "lists", "metrics", "no reading"}
 
 func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 
