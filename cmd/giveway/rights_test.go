@@ -5,9 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+)
+
+const (
+	serviceNice   = -10 // in the unit
+	frontEndScore = 200 // see sandbox.FrontEnd
 )
 
 // rightsOf is what /proc says of the rights of a process.
@@ -15,6 +23,7 @@ type rightsOf struct {
 	parent, uid, noNewPrivs, seccomp int
 	capabilities                     uint64
 	oomScore                         int
+	nice                             []int // of each thread
 }
 
 func readRights(t *testing.T, pid int) (r rightsOf) {
@@ -46,6 +55,14 @@ func readRights(t *testing.T, pid int) (r rightsOf) {
 	}
 	score, _ := os.ReadFile(dir + "oom_score_adj")
 	r.oomScore, _ = strconv.Atoi(strings.TrimSpace(string(score)))
+	threads, _ := filepath.Glob(dir + "task/*/stat")
+	for _, file := range threads {
+		text, _ := os.ReadFile(file)
+		if fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]); len(fields) > 16 {
+			nice, _ := strconv.Atoi(string(fields[16])) // proc(5): the 19th, of which two are before the ')'
+			r.nice = append(r.nice, nice)
+		}
+	}
 	return r
 }
 
@@ -67,18 +84,29 @@ func started(t *testing.T, parent int, command string) (pids []int) {
 }
 
 // TestRightsOfTheDaemon: the daemon drops the rights that it does not need, and its front ends, which
-// parse requests, have none. When memory runs out, the kernel kills the daemon before its guardian.
+// parse requests, have none. When memory runs out, the kernel kills front ends before the daemon, and the
+// daemon before its guardian. Front ends do not have the daemon's priority on the CPU.
 func TestRightsOfTheDaemon(t *testing.T) {
+	// The unit's scores are below that of this test, which may not lower its own. So the program has others,
+	// and is started as the unit starts it: with the guardian's.
 	const ownScore = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(ownScore)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lowest := os.WriteFile(ownScore, []byte("-1000"), 0) == nil // as the unit does; it needs a capability
-	program := build(t)
+	own, _ := strconv.Atoi(strings.TrimSpace(string(before)))
+	guardianScore, daemonScore := own+50, own+100
+	const scores = "github.com/giveway/giveway/internal/guardian."
+	program := build(t, "-ldflags", fmt.Sprintf("-X %sguardianScore=%d -X %sdaemonScore=%d", scores, guardianScore, scores, daemonScore))
+	if err := os.WriteFile(ownScore, []byte(strconv.Itoa(guardianScore)), 0); err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread() // which starts the daemon
+	defer runtime.UnlockOSThread()
+	boosted := syscall.Setpriority(syscall.PRIO_PROCESS, 0, serviceNice) == nil // the same
 	n := &node{T: t, program: program, socket: filepath.Join(filepath.Dir(program), "s")}
 	n.start()
-	_ = os.WriteFile(ownScore, before, 0)
+	_, _ = os.WriteFile(ownScore, before, 0), syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0)
 	pid := n.daemon.Process.Pid
 	var frontEnds, guardians []int
 	n.eventually("the daemon has a guardian and front ends", func() bool {
@@ -99,11 +127,23 @@ func TestRightsOfTheDaemon(t *testing.T) {
 			t.Errorf("a front end has %+v, want a filter of system calls, no capabilities and another user than root", r)
 		}
 	}
-	if !lowest {
-		t.Log("the score for running out of memory cannot be lowered here, so it was not checked")
-		return
+	for name, pids := range map[string][]int{"daemon": {pid}, "guardian": guardians, "front end": frontEnds} {
+		want := serviceNice
+		if name == "front end" {
+			want = 0
+		}
+		for _, pid := range pids {
+			if got := readRights(t, pid).nice; boosted && (len(got) == 0 || slices.Min(got) != want || slices.Max(got) != want) {
+				t.Errorf("the threads of a %s have the nice values %v, want %d", name, got, want)
+			}
+		}
 	}
-	if guardian := readRights(t, guardians[0]); daemon.oomScore != -900 || guardian.oomScore != -1000 {
-		t.Errorf("the scores for running out of memory are %d for the daemon and %d for its guardian, want -900 and -1000", daemon.oomScore, guardian.oomScore)
+	for _, f := range frontEnds {
+		if got := readRights(t, f).oomScore; got != frontEndScore {
+			t.Errorf("the score of a front end for running out of memory is %d, want %d", got, frontEndScore)
+		}
+	}
+	if guardian := readRights(t, guardians[0]); daemon.oomScore != daemonScore || guardian.oomScore != guardianScore {
+		t.Errorf("the scores for running out of memory are %d for the daemon and %d for its guardian, want %d and %d", daemon.oomScore, guardian.oomScore, daemonScore, guardianScore)
 	}
 }

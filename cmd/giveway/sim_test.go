@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,10 +37,10 @@ clients:
 `
 
 // build builds the program once for all tests of this package.
-func build(t *testing.T) string {
+func build(t *testing.T, flags ...string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "giveway")
-	cmd := exec.Command("go", "build", "-o", program, ".")
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", program}, flags, []string{"."})...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: got %v\n%s", err, out)

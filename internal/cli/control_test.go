@@ -105,6 +105,14 @@ func (n *daemonNode) Processes() []api.Process {
 	return append(slices.Clone(processes), n.more...)
 }
 
+func (n *daemonNode) Process(pid int) (p api.Process, ok bool) {
+	all := n.Processes()
+	if i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid }); i >= 0 {
+		return all[i], true
+	}
+	return p, false
+}
+
 func (n *daemonNode) Change(by server.Caller, pid int, c api.Change) (api.Process, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

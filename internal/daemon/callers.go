@@ -34,7 +34,7 @@ const (
 // rates are the limits on what the orders of one user cost. An order that exceeds one
 // waits, for maxDelay at most.
 var rates = [costs]rate{
-	orders: {perSecond: 50, burst: 200},
+	orders: {perSecond: server.OrderRate, burst: server.OrderBurst},
 	scans:  {perSecond: 2, burst: 10},
 }
 

@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 		connectAndExit(os.Args[1])
 	case "server":
 		serveUntilKilled(os.Args[1])
+	case "front-end":
+		runFrontEnd()
+		os.Exit(0)
 	case "soak":
 		serveSoak(os.Args[1], len(os.Args) > 2)
 		os.Exit(0)

@@ -24,15 +24,24 @@ import (
 // attacks are the ways in which a user attacks the daemon at a socket, until the context is
 // done. What they return is printed; "BROKEN" in it fails the test.
 var attacks = map[string]func(ctx context.Context, socket string) string{
-	"big requests":  sendBigRequests,
-	"connections":   holdConnections,
-	"half requests": sendHalfRequests,
-	"hints":         floodHints,
-	"pages":         takePages,
-	"runs":          beginRuns,
-	"squat":         squatSocket,
-	"trees":         setTrees,
+	"big requests":    sendBigRequests,
+	"connections":     holdConnections,
+	"forged counters": forgeCounters,
+	"half requests":   sendHalfRequests,
+	"hints":           floodHints,
+	"journal":         fillJournal,
+	"lists":           floodLists,
+	"metrics":         floodMetrics,
+	"no reading":      readNothing,
+	"pages":           takePages,
+	"runs":            beginRuns,
+	"squat":           squatSocket,
+	"trees":           setTrees,
 }
+
+// ownUser are the attacks that have a user of their own each: the others use up the requests, connections
+// and pages of theirs.
+var ownUser = []string{"forged counters", "hints", "journal", "lists", "metrics", "no reading"}
 
 func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/pagetest"
 )
@@ -25,10 +27,11 @@ import (
 var hostileFor = flag.Duration("hostile", 0, "how long TestHostileUser attacks; zero: 3 s")
 
 // The users of TestHostileUser: no process of the machine has these uids. Those from
-// subordinate on are the hostile user's by /etc/subuid.
+// subordinate on are the hostile user's by /etc/subuid, those from accomplices on are other users.
 const (
 	hostileUID  = 65201
 	victimUID   = 65202
+	accomplices = 65210
 	subordinate = 3_000_000
 )
 
@@ -38,8 +41,8 @@ rules: [{match: {}, class: batch}]
 limits: [{match: {}, class: batch, weight: 1, priority: 0}]
 `
 
-// TestHostileUser lets one user attack the daemon in all ways at once, also with its
-// subordinate uids. Meanwhile root and a third user call the API, the third user's batch job
+// TestHostileUser lets one user attack the daemon in many ways at once, also with its
+// subordinate uids, and other users in the ways that this one has no requests left for. Meanwhile root and a third user call the API, the third user's batch job
 // shares a device with a job of the hostile user, and a lease is watched.
 func TestHostileUser(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -56,7 +59,11 @@ func TestHostileUser(t *testing.T) {
 	t.Logf("calls before the attack: root %v; user %v", &before.root, &before.user)
 	attackers := h.attack(t)
 	time.Sleep(length / 3) // until all are under way
+	if _, err := h.root.Change(t.Context(), h.jobs[0].Process.Pid, given("deadline=1h")); err != nil {
+		t.Errorf("root's order: %v", err)
+	}
 	during := h.measure(t, length)
+	h.checkJournal(t)
 	t.Logf("calls during the attack: root %v; user %v", &during.root, &during.user)
 	t.Logf("the victim's share of the device: %.3f before, of %.0f %%; %.3f during, of %.0f %%", before.share, 100*before.used, during.share, 100*during.used)
 	t.Logf("leases: %d lapses, %d while the machine was too busy, least time left %v", h.lease.lapses, h.lease.stalls, h.lease.least)
@@ -64,6 +71,8 @@ func TestHostileUser(t *testing.T) {
 		a.stop(t)
 		if out := a.output(); strings.Contains(out, "BROKEN") {
 			t.Errorf("%s: %s", a.mode, out)
+		} else if *hostileFor > 0 && slices.Contains(ownUser, a.mode) && (strings.HasPrefix(out, "0 ") || strings.Contains(out, "connection reset")) {
+			t.Errorf("%s did not reach the daemon: %s", a.mode, out)
 		} else {
 			t.Logf("%s: %s", a.mode, strings.TrimSpace(out))
 		}
@@ -93,6 +102,8 @@ type hostile struct {
 	program     string   // this test, where every user can start it
 	mount       []string // starts a program that sees /etc/subuid of the test; nil: not possible here
 	jobs        []*child // the victim's and the hostile user's
+	daemon      *child
+	root        *client.Client
 	lease       leaseWatch
 }
 
@@ -134,9 +145,13 @@ func newHostile(t *testing.T) *hostile {
 		t.Fatal(err)
 	}
 	h.mountSubuid(t)
-	daemon := h.start(t, "soak", 0, 0, dir)
-	c := client.New(h.socket)
+	h.daemon, h.root = h.start(t, "soak", 0, 0, dir), client.New(h.socket)
+	c := h.root
 	eventually(t, "the daemon answers", func() bool { _, err := c.Status(t.Context()); return err == nil })
+	eventually(t, "two front ends are confined", func() bool {
+		fronts := frontEnds(h.daemon.Process.Pid)
+		return len(fronts) == 2 && isConfined(fronts[0]) && isConfined(fronts[1])
+	})
 	conn, page, err := connectShim(h.socket, strconv.Itoa(pageabi.Version), "opencl")
 	if err != nil {
 		t.Fatal(err)
@@ -146,9 +161,32 @@ func newHostile(t *testing.T) *hostile {
 	}
 	over := make(chan struct{})
 	var ended sync.WaitGroup
-	ended.Go(func() { h.lease.watch(page, daemon.Process.Pid, over) })
+	ended.Go(func() { h.lease.watch(page, h.daemon.Process.Pid, over) })
 	t.Cleanup(func() { close(over); ended.Wait(); conn.Close() })
 	return h
+}
+
+// checkJournal checks that the daemon can write its journal, which has the order that root gave during the
+// attack, and is no larger than the shares of users allow.
+func (h *hostile) checkJournal(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(journal.Path(h.socket))
+	if err != nil {
+		t.Error(err)
+	}
+	if key := fmt.Sprintf("%s%d.", keptProcesses, h.jobs[0].Process.Pid); !bytes.Contains(text, []byte(key)) {
+		t.Errorf("the journal of %d bytes has no %s: root's order is not kept", len(text), key)
+	}
+	t.Logf("the journal has %d kB", len(text)>>10)
+	st, err := h.root.Status(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range st.Checks {
+		if c.Name == "journal" && !c.OK {
+			t.Errorf("the daemon reports of its journal: %s", c.Detail)
+		}
+	}
 }
 
 // child is a process of the test that runs as some user.
@@ -253,8 +291,12 @@ func (h *hostile) measure(t *testing.T, length time.Duration) (m measured) {
 func (h *hostile) attack(t *testing.T) (all []*child) {
 	t.Helper()
 	const nice = 19 // the kernel's own scheduling is not what is tested
-	for _, name := range slices.Sorted(keysOf(attacks)) {
-		c := h.start(t, "attack", hostileUID, nice, h.socket, name)
+	for i, name := range slices.Sorted(keysOf(attacks)) {
+		uid := hostileUID
+		if slices.Contains(ownUser, name) {
+			uid = accomplices + i
+		}
+		c := h.start(t, "attack", uid, nice, h.socket, name)
 		c.mode = name
 		all = append(all, c)
 	}

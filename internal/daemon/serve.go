@@ -80,6 +80,10 @@ func Serve(ctx context.Context, o Options) error {
 		Socket: socket, Agent: cfg.Agent, Pods: cfg.Pods, Registry: registry(d, cfg.Agent), TCP: cfg.TCP, TokenFile: cfg.TokenFile, ReadToken: cfg.ReadToken, Pages: pageHost(backends), FrontEnd: o.FrontEnd, Log: o.Log,
 	})
 	if o.TakeOver {
+		// What can be checked while the other daemon runs: without it, there may be none afterwards.
+		if err := errors.Join(s.Check(), journal.Check(journal.Path(socket))); err != nil {
+			return fmt.Errorf("the running daemon goes on: %w", err)
+		}
 		pid, err := endOther(ctx, socket)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -25,6 +26,9 @@ var soakConfigs = []string{
 	"policy: no such policy\n",
 	"rules: [{match",
 }
+
+// refusedConfigs is how many there are of these.
+const refusedConfigs = 2
 
 // A storm of kills and orders is followed by a calm, in which one policy is in force for
 // long enough to see whether a process starves under it.
@@ -48,9 +52,9 @@ func (s *soak) disturb() (next time.Time) {
 	case s.isCalm:
 	case now.After(s.nextKill):
 		s.nextKill = now.Add(time.Second + time.Duration(s.r.Int64N(int64(4*time.Second))))
-		s.pick([]choice{{6, s.killDaemon}, {2, s.takeOver}, {4, s.killProgram}, {3, s.killChild}, {2, s.replaceSleeper}})
+		s.pick([]choice{{6, s.killDaemon}, {2, s.takeOver}, {4, s.killProgram}, {2, s.killGuardian}, {3, s.killFrontEnd}, {2, s.replaceSleeper}})
 	default:
-		s.pick([]choice{{20, s.setAttrs}, {10, s.pause}, {6, s.setPolicy}, {4, s.list}, {3, s.reload}, {2, s.openRun}})
+		s.pick([]choice{{20, s.setAttrs}, {10, s.pause}, {6, s.setPolicy}, {4, s.ask}, {3, s.reload}, {2, s.openRun}})
 	}
 	return time.Now().Add(time.Duration(s.r.Int64N(int64(time.Second))))
 }
@@ -79,7 +83,6 @@ func (s *soak) pick(all []choice) {
 // beginCalm puts one policy in force and gives every process other attributes.
 func (s *soak) beginCalm() {
 	s.event("calm")
-	s.write("giveway.yaml", soakConfigs[0])
 	s.resume(true)
 	names := policy.Names()
 	p := api.Policy{Name: names[s.r.IntN(len(names))]}
@@ -88,9 +91,7 @@ func (s *soak) beginCalm() {
 		err := s.call("choose a policy", func(ctx context.Context) error { _, err := s.client.SetPolicy(ctx, p); return err })
 		s.event("policy %s on %q: %v", p.Name, p.Device, err)
 	}
-	var all []api.Process
-	_ = s.call("list processes", func(ctx context.Context) (err error) { all, err = s.client.Processes(ctx); return err })
-	for _, one := range all {
+	for _, one := range s.list() {
 		attrs := fmt.Sprintf("class=%s priority=%d weight=%d", []string{"batch", "batch", "standard", "online"}[s.r.IntN(4)], s.r.IntN(5), 1+s.r.IntN(5))
 		s.change(one.PID, given(attrs))
 	}
@@ -98,31 +99,38 @@ func (s *soak) beginCalm() {
 
 // anyProcess returns a process that the daemon lists; zero: there is none.
 func (s *soak) anyProcess() (pid int) {
-	_ = s.call("list processes", func(ctx context.Context) error {
-		all, err := s.client.Processes(ctx)
-		if len(all) > 0 {
-			pid = all[s.r.IntN(len(all))].PID
-		}
-		return err
-	})
+	if all := s.list(); len(all) > 0 {
+		pid = all[s.r.IntN(len(all))].PID
+	}
 	return pid
 }
 
 // call makes a call and checks that it is answered: refusals are allowed, an error of the
-// daemon is not.
+// daemon is not. A call on a connection that was lost with a front end is made again.
 func (s *soak) call(what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
-	began := time.Now()
-	err := f(ctx)
-	s.mu.Lock()
-	s.figures.calls.add(time.Since(began))
-	s.mu.Unlock()
-	var refused *client.Error
-	if err != nil && (!errors.As(err, &refused) || refused.Status >= 500) {
-		s.violation("%s: after %v: %v\n%s", what, time.Since(began), err, tail(s.daemon.output))
+	for {
+		began := time.Now()
+		err := f(ctx)
+		var refused *client.Error
+		answered := err == nil || errors.As(err, &refused) && refused.Status < 500
+		lost := !answered && refused == nil && time.Since(s.frontEndKilled) < frontEndTime
+		s.mu.Lock()
+		if lost {
+			s.figures.lostCalls++
+		} else {
+			s.figures.calls.add(time.Since(began))
+		}
+		s.mu.Unlock()
+		if !lost {
+			if !answered {
+				s.violation("%s: after %v: %v\n%s", what, time.Since(began), err, tail(s.daemon.output))
+			}
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return err
 }
 
 func (s *soak) change(pid int, c api.Change) {
@@ -170,7 +178,8 @@ func (s *soak) setPolicy() {
 	s.event("policy %s on %q: %v", p.Name, p.Device, err)
 }
 
-func (s *soak) list() {
+// ask asks for what changes nothing, and now and then for a restore.
+func (s *soak) ask() {
 	_ = s.call("status", func(ctx context.Context) error { _, err := s.client.Status(ctx); return err })
 	_ = s.call("policy", func(ctx context.Context) error { _, err := s.client.Policy(ctx); return err })
 	if s.r.IntN(10) == 0 {
@@ -185,6 +194,10 @@ func (s *soak) reload() {
 	i := s.r.IntN(len(soakConfigs))
 	s.event("configuration %d", i)
 	s.write("giveway.yaml", soakConfigs[i])
+	s.reloaded = time.Now()
+	if i < len(soakConfigs)-refusedConfigs {
+		s.config = i
+	}
 	_ = s.daemon.Process.Signal(syscall.SIGHUP)
 }
 
@@ -225,11 +238,11 @@ func (s *soak) killDaemon() {
 	if time.Since(s.daemon.answered) < s.daemonLife() {
 		return
 	}
-	paused := s.paused()
+	before := s.readOrders()
 	d, both := s.daemon, s.r.IntN(3) == 0
 	kids := children(d.Process.Pid)
 	changed := len(s.changedQueues())
-	s.event("kill daemon %d, with its children: %v; %d queues are changed, %v are paused", d.Process.Pid, both, changed, paused)
+	s.event("kill daemon %d, with its children: %v; %d queues are changed; orders %+v", d.Process.Pid, both, changed, before)
 	d.markKilled()
 	s.mu.Lock()
 	s.figures.daemonKills++
@@ -251,9 +264,24 @@ func (s *soak) killDaemon() {
 		s.checkUndone(time.Now())
 	}
 	d.kill()
-	s.write("giveway.yaml", soakConfigs[0])
+	s.checkEnded(kids)
+	s.write("giveway.yaml", soakConfigs[s.config])
 	s.startDaemon()
-	s.checkKept(paused)
+	s.checkKept(before)
+}
+
+// checkEnded checks that the children of a killed daemon end.
+func (s *soak) checkEnded(pids []int) {
+	for end := time.Now().Add(maxUndo); ; time.Sleep(time.Millisecond) {
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return !isRunning(pid) })
+		if len(pids) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			s.violation("%d children of a killed daemon run %v after its end: %v", len(pids), maxUndo, pids)
+			return
+		}
+	}
 }
 
 // takeOver starts a daemon that takes over from the one that runs, as an upgrade does.
@@ -261,10 +289,10 @@ func (s *soak) takeOver() {
 	if time.Since(s.daemon.answered) < s.daemonLife() {
 		return
 	}
-	paused, old := s.paused(), s.daemon
-	s.event("take over from daemon %d; %v are paused", old.Process.Pid, paused)
+	before, old := s.readOrders(), s.daemon
+	s.event("take over from daemon %d; orders %+v", old.Process.Pid, before)
 	old.markKilled()
-	s.write("giveway.yaml", soakConfigs[0])
+	s.write("giveway.yaml", soakConfigs[s.config])
 	s.startDaemon("takeover")
 	select {
 	case <-old.ended:
@@ -278,7 +306,7 @@ func (s *soak) takeOver() {
 	s.mu.Lock()
 	s.figures.takeovers++
 	s.mu.Unlock()
-	s.checkKept(paused)
+	s.checkKept(before)
 }
 
 // daemonLife is how long a daemon lives at least: one in eight for minutes, so that a leak
@@ -290,14 +318,36 @@ func (s *soak) daemonLife() time.Duration {
 	return 0
 }
 
-// killChild kills a child of the daemon, for example its guardian.
-func (s *soak) killChild() {
-	if kids := children(s.daemon.Process.Pid); len(kids) > 0 {
-		pid := kids[s.r.IntN(len(kids))]
-		s.event("kill %d, a child of the daemon", pid)
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		s.mu.Lock()
-		s.figures.childKills++
-		s.mu.Unlock()
+// killGuardian kills the daemon's guardian.
+func (s *soak) killGuardian() {
+	fronts := frontEnds(s.daemon.Process.Pid)
+	for _, pid := range children(s.daemon.Process.Pid) {
+		if !slices.Contains(fronts, pid) {
+			s.event("kill %d, a child of the daemon that is no front end", pid)
+			s.killChild(pid)
+			return
+		}
 	}
+}
+
+// killFrontEnd kills one of the daemon's front ends.
+func (s *soak) killFrontEnd() {
+	fronts := frontEnds(s.daemon.Process.Pid)
+	if len(fronts) == 0 {
+		return
+	}
+	pid := fronts[s.r.IntN(len(fronts))]
+	s.event("kill front end %d", pid)
+	s.frontEndKilled = time.Now()
+	s.killChild(pid)
+	s.mu.Lock()
+	s.figures.frontEndKills++
+	s.mu.Unlock()
+}
+
+func (s *soak) killChild(pid int) {
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	s.mu.Lock()
+	s.figures.childKills++
+	s.mu.Unlock()
 }

@@ -21,7 +21,7 @@ var (
 
 // TestSoak runs a daemon for a long time. It has simulated devices, queues whose state
 // outlives it, and real programs with the shim that use OpenCL. Processes of all kinds are
-// killed and orders are given at random moments. Every second it checks what the daemon
+// killed, the daemon's front ends too, and orders are given at random moments. Every second it checks what the daemon
 // promises: see soak.check. The end of the output is a table of figures.
 func TestSoak(t *testing.T) {
 	if testing.Short() && *soakFor == 0 {
@@ -70,6 +70,10 @@ type soak struct {
 	calm, calmEnd time.Time // of the next calm, or the present one
 	isCalm        bool
 	nextKill      time.Time
+
+	frontEndKilled time.Time // the last one
+	config         int       // of soakConfigs: the last one that the daemon accepts
+	reloaded       time.Time // when the daemon was last told to read its file again
 
 	mu         sync.Mutex
 	programs   [soakPrograms]*soakProgram // nil: none runs at present

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -23,6 +24,8 @@ import (
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/sandbox"
+	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/shim"
 )
 
@@ -190,19 +193,59 @@ func tail(b *logBuffer) string {
 func serveSoak(dir string, takeOver bool) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	server.RaiseFileLimit()
+	if capabilities, calls := sandbox.Daemon(); calls != nil || capabilities != nil && !errors.Is(capabilities, errors.ErrUnsupported) { // with cgo
+		log.Warn("daemon has more rights than the one that ships", "capabilities", capabilities, "calls", calls)
+	}
 	err := Serve(ctx, Options{
 		File: filepath.Join(dir, "giveway.yaml"), Socket: filepath.Join(dir, "s"), TakeOver: takeOver,
 		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
+		FrontEnd: []string{"/usr/bin/env", "DAEMON_TEST=front-end", os.Args[0], frontEndMark},
 		Backends: func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
 			simulated, _, err := backends.Simulated("testdata/soak.yaml", 1)
 			return []hal.Backend{newShim(), &soakQueues{newFakeBackend(filepath.Join(dir, "queues"))}, simulated}, nil, err
 		},
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Log: log,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// frontEndMark is an argument of front ends, by which frontEnds finds them.
+const frontEndMark = "front-end-of-test"
+
+// runFrontEnd is a front end of serveSoak, with the rights of one that ships.
+func runFrontEnd() {
+	err := sandbox.FrontEnd()
+	if err == nil {
+		err = server.RunFrontEnd(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "front end:", err)
+		os.Exit(1)
+	}
+}
+
+// frontEnds returns those children of a daemon that are front ends.
+func frontEnds(daemon int) (pids []int) {
+	for _, pid := range children(daemon) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty: it has exited
+		if bytes.HasSuffix(text, []byte(frontEndMark+"\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// isConfined reports whether a process has the rights of a front end: a filter of system calls, and
+// if the daemon is root's another user.
+func isConfined(pid int) bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	status := string(text)
+	return strings.Contains(status, "\nSeccomp:\t2\n") && (os.Geteuid() != 0 || strings.Contains(status, "\nUid:\t65534\t65534\t65534\t65534\n"))
 }
 
 // soakQueues is a backend that finds its processes by itself: each has a file "pid-PID".

@@ -61,12 +61,29 @@ func (d *Daemon) view(p *process) view {
 // Processes implements server.Node.
 func (d *Daemon) Processes() []api.Process { return slices.Clone(d.snapshot.get()) }
 
+// Process implements server.Node.
+func (d *Daemon) Process(pid int) (one api.Process, ok bool) {
+	d.mu.Lock()
+	p := d.processes[pid]
+	if p == nil || !p.isListed() {
+		d.mu.Unlock()
+		return api.Process{}, false
+	}
+	v := d.view(p)
+	d.mu.Unlock()
+	v.queues = nil // their states are in the loop
+	return d.describe(&v, nil), true
+}
+
+// isListed reports whether Processes lists a process. d.mu is held.
+func (p *process) isListed() bool { return len(p.queues) > 0 || p.pool.known() }
+
 // describeAll describes the processes that have queues, in order of pid.
 func (d *Daemon) describeAll() []api.Process {
 	states := d.queueStates.get()
 	var views []view
 	d.eachProcess(d.allProcesses(), func(p *process) {
-		if len(p.queues) > 0 || p.pool.known() {
+		if p.isListed() {
 			views = append(views, d.view(p))
 		}
 	})

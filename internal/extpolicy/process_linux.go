@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -26,7 +27,39 @@ func (c *Connection) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	return (&net.Dialer{}).DialContext(ctx, "unix", c.cfg.Socket)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.cfg.Socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPeer(conn, c.cfg.Socket); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// checkPeer returns an error unless root or the user of this process started the listener: the policy
+// decides about the processes of all users, and another user may have made a socket at that path.
+func checkPeer(conn net.Conn, path string) error {
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return fmt.Errorf("%s is not a unix socket", path)
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("find out which user listens on %s: %w", path, err)
+	}
+	var peer *syscall.Ucred
+	failed := raw.Control(func(fd uintptr) {
+		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return fmt.Errorf("find out which user listens on %s: %w", path, err)
+	}
+	if self := uint32(os.Geteuid()); peer.Uid != 0 && peer.Uid != self {
+		return fmt.Errorf("user %d listens on %s, and only a policy process of root or of user %d is trusted; start it as one of these, in a folder that no other user can change", peer.Uid, path, self)
+	}
+	return nil
 }
 
 // process is a policy process that this package started.
@@ -39,10 +72,19 @@ type process struct {
 	ended    error         // how it ended; set by Close
 }
 
+// The kernel must not spare a policy's command when memory runs out, as it spares the daemon, whose score
+// the command would inherit. So the shell gives itself this one, if its own is lower, before it becomes
+// the command's. Tests set the score.
+var commandScore = "0"
+
+const startScript = `f=/proc/self/oom_score_adj
+{ read score <$f && [ "$score" -lt "$2" ] && echo "$2" >$f; } 2>/dev/null
+exec /bin/sh -c "$1"`
+
 // startCommand starts a command. Its standard error goes to the log, where that of a command that is
 // started again after a failure is only for debugging.
 func startCommand(command string, again bool, log *slog.Logger) (*process, error) {
-	cmd := exec.Command("/bin/sh", "-c", command)
+	cmd := exec.Command("/bin/sh", "-c", startScript, "sh", command, commandScore)
 	// A process group of its own, so that Close also kills what the shell starts, and a
 	// signal that kills the shell if the daemon is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

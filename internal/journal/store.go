@@ -98,6 +98,28 @@ func Open(path string, wait time.Duration, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
+// Check returns why Open could not open the journal at path whatever the state of its lock, as far as that
+// shows while another process uses the journal. It changes nothing but to create the file of the lock.
+func Check(path string) error {
+	lock, err := openFile(path+".lock", os.O_CREATE)
+	if err != nil {
+		return fmt.Errorf("open the journal: %w", err)
+	}
+	defer lock.Close()
+	f, err := openFile(path, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		defer f.Close()
+		s := &Store{path: path, values: make(map[string]json.RawMessage)}
+		if err = s.read(f); !errors.Is(err, ErrVersion) { // damage is repaired, and a record may be half written
+			return nil
+		}
+	}
+	return fmt.Errorf("open the journal %s: %w", path, err)
+}
+
 // OpenLocked is Open for a process that holds the lock already.
 func OpenLocked(path string, log *slog.Logger) (*Store, error) {
 	s := &Store{path: path, log: log, values: make(map[string]json.RawMessage)}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -16,13 +17,14 @@ import (
 const unprivileged = 65534
 
 // FrontEnd leaves this process what a front end needs: to read and write descriptors that
-// it has or is given, memory, threads and the clock. From then on it cannot open files, make sockets,
+// it has or is given, memory, threads and the clock, at nice value 0. From then on it cannot open files, make sockets,
 // start programs, or signal or trace processes. The error says what could not be taken; all
 // else has been.
 func FrontEnd() error {
 	_ = time.Now().String() // reads the time zone's file while it can
 	return errors.Join(
 		os.WriteFile("/proc/self/oom_score_adj", []byte("200"), 0), // the daemon must not be killed in its place
+		dropPriority(),
 		dropUser(),
 		limitCapabilities(0),
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0), // no other process of the same user traces it
@@ -43,6 +45,31 @@ const kept = 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_
 // then errors.ErrUnsupported.
 func Daemon() (capabilities, calls error) {
 	return limitCapabilities(kept), install(deny(daemonDenied))
+}
+
+// dropPriority takes the CPU priority that the service gives to the daemon: a front end works for callers,
+// and must not delay other programs for them. A process without priority keeps its nice value. Linux has a
+// nice value for each thread, which new threads inherit, so it looks again until no thread has priority.
+func dropPriority() error {
+	const zero = 20 // the kernel returns 20 less the nice value
+	for found := true; found; {
+		found = false
+		threads, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("list threads: %w", err)
+		}
+		for _, thread := range threads {
+			id, _ := strconv.Atoi(thread.Name())
+			if raw, err := unix.Getpriority(unix.PRIO_PROCESS, id); err != nil || raw <= zero {
+				continue // an error: the thread has ended
+			}
+			found = true
+			if err := unix.Setpriority(unix.PRIO_PROCESS, id, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("set nice value 0: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // dropUser becomes another user, if this process is root's and may. Without the capability

@@ -188,6 +188,20 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// TestFloodFromManyAddresses: connections without a token, from several addresses, do not close that of a
+// client before its token is read.
+func TestFloodFromManyAddresses(t *testing.T) {
+	r := &tcpConnections{}
+	admin := &connection{peer: peer{address: "admin"}}
+	r.enter(admin)
+	for i := range 1000 {
+		r.enter(&connection{peer: peer{address: fmt.Sprint(i % 20)}})
+	}
+	if err := r.admit(admin, false); err != nil {
+		t.Errorf("the connection of the client was closed: %v", err)
+	}
+}
+
 func TestWaitingRoom(t *testing.T) {
 	r := &tcpConnections{}
 	at := func(address string) *connection { return &connection{peer: peer{address: address}} }
@@ -221,8 +235,9 @@ func TestWaitingRoom(t *testing.T) {
 	for i := len(r.waiting); i < maxWaiting; i++ {
 		r.enter(at(fmt.Sprint(i)))
 	}
-	if got := r.enter(at("d")); got != first {
-		t.Error("a full list does not lose its oldest connection")
+	evicted := r.enter(at("d"))
+	if evicted == nil || evicted.address != "b" {
+		t.Errorf("a full list loses %+v, want the oldest connection of the address that has most", evicted)
 	}
 	for i := range maxTCP - 1 {
 		reads := i < maxTCPReaders
@@ -240,7 +255,7 @@ func TestWaitingRoom(t *testing.T) {
 	if err := admit("f", false); err != nil {
 		t.Errorf("a client that left still counts: %v", err)
 	}
-	if r.admit(admitted, false) == nil || r.admit(first, false) == nil {
+	if r.admit(admitted, false) == nil || r.admit(evicted, false) == nil {
 		t.Error("a connection that left or was evicted takes a place again")
 	}
 }
@@ -308,18 +323,19 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	log.Reset()
-	for range 3 * int(auditBurst) {
-		s.audit(caller{peer: alice.peer}, request{op: opRestore}, outcome{}, Forbidden("no"))
+	for i := range 3 * int(refusalLineBurst) {
+		s.audit(caller{peer: alice.peer}, request{op: opRestore}, outcome{}, Forbidden("no %d", i))
 	}
-	if n := strings.Count(log.String(), "\n"); n > 2*int(auditBurst) {
-		t.Errorf("a user wrote %d lines, want at most about %v", n, auditBurst)
+	if n := strings.Count(log.String(), "\n"); n > 2*int(refusalLineBurst) {
+		t.Errorf("a user wrote %d lines, want at most about %v", n, refusalLineBurst)
 	}
-	s.auditor.lines.of[1000].tokens = 1
+	s.auditor.refusals.of[1000].tokens = 1
 	log.Reset()
 	s.audit(caller{peer: alice.peer}, request{op: opRestore}, outcome{}, errors.New("x"))
 	if !strings.Contains(log.String(), "lines_left_out=") {
 		t.Errorf("the lines that were left out are not counted: %s", &log)
 	}
+	s.end() // and no line about repeated refusals
 }
 
 // TestRunOutlivesTheFrontEnd: the daemon keeps a run when the front end closes its end of

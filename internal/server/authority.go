@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"runtime/debug"
@@ -20,12 +19,14 @@ func (s *Server) answer(c *connection, r request) (a reply) {
 	if err == nil {
 		err = by.mayAsk(r.op)
 	}
+	var paid float64
 	if err == nil {
-		err = s.budgets.take(context.Background(), by, operations[r.op].cost)
+		paid, err = s.take(by, r.op)
 	}
 	if err == nil {
 		c.replyRead() // the last one, or there were no further request
 		a, did, err = s.carryOut(c, by, r)
+		s.settle(by, r.op, paid, a)
 	}
 	if err != nil {
 		a = errorReply(err)
@@ -151,9 +152,8 @@ func (s *Server) metrics(by caller) []byte {
 // target checks that the caller may change a process, and returns it as it is. The kernel
 // knows the owner of a process that the node does not know yet.
 func (s *Server) target(c caller, pid int) (p api.Process, err error) {
-	all := s.node.Processes()
-	if i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid }); i >= 0 {
-		p = all[i]
+	if known, ok := s.node.Process(pid); ok {
+		p = known
 	} else if owner, ok := ownerOf(pid); ok {
 		p.UID = owner
 		if ids, err := proc.ContainersOf(pid); err == nil {

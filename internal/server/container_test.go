@@ -39,6 +39,8 @@ func (twoPods) Processes() []api.Process {
 	return []api.Process{{PID: 11, Command: "mine", Owner: "pod-a"}, {PID: 12, Command: "theirs", Owner: "pod-b"}, {PID: 13, Command: "host"}}
 }
 
+func (n twoPods) Process(pid int) (api.Process, bool) { return one(n.Processes(), pid) }
+
 var containerA = strings.Repeat("a", 64)
 
 // askAs makes a request of a peer.

@@ -27,8 +27,8 @@ func TestPodsComeAndGo(t *testing.T) {
 	pods := func(n int) heaptest.Elements {
 		s, pod := New(mute{}, Config{Registry: &manyPods{}}), ""
 		s.containersOf = func(net.Conn, int) (string, bool) { return pod, true }
-		s.rights.effective = ^uint64(0)        // so that this process does not manage the daemon
-		s.auditor.lines = newBuckets(1e9, 0.5) // less than one line, so that refusals are only counted
+		s.rights.effective = ^uint64(0)           // so that this process does not manage the daemon
+		s.auditor.refusals = newBuckets(1e9, 0.5) // less than one line, so that refusals are only counted
 		for i := range n {
 			pod = fmt.Sprintf("%064x", i+1)
 			conn := s.admitLocal(c)

@@ -19,6 +19,7 @@ import (
 // mute is a node that accepts everything.
 type mute struct{}
 
+func (mute) Process(int) (p api.Process, ok bool)                      { return p, false }
 func (mute) Processes() []api.Process                                  { return nil }
 func (mute) Change(Caller, int, api.Change) (p api.Process, err error) { return p, nil }
 func (mute) Hint(Caller, int, api.Hint) (p api.Process, err error)     { return p, nil }

@@ -31,6 +31,8 @@ func (busy) Processes() []api.Process {
 	}
 }
 
+func (n busy) Process(pid int) (api.Process, bool) { return one(n.Processes(), pid) }
+
 func (busy) Status() api.Status { return api.Status{Version: "test", KernelLogLines: 3} }
 
 // rooted is a busy node on which root has a process as well.
@@ -46,6 +48,8 @@ func (n rooted) Processes() []api.Process {
 	all[0].Shim, all[0].Requests = &api.Shim{Launched: 3}, &api.Requests{Count: 1}
 	return append(all, api.Process{PID: 7, Command: "hunter4", User: "root", Container: "c0ffee", Attrs: attrs("class=idle")})
 }
+
+func (n rooted) Process(pid int) (api.Process, bool) { return one(n.Processes(), pid) }
 
 // TestMetrics: a caller that may list processes may scrape, and sees no more. Command
 // lines, containers and pods are in no metrics.

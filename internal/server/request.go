@@ -43,7 +43,7 @@ const (
 // operations describes each operation.
 var operations = [lastOperation + 1]struct {
 	name string
-	cost float64 // in tokens of the caller's bucket
+	cost float64 // in tokens of the caller's bucket, beside those for the bytes of the reply
 	// order: it changes something for longer than the request, and is audited.
 	order bool
 	reads bool // it changes nothing, and is allowed with the token for reading

@@ -40,6 +40,9 @@ import (
 type Node interface {
 	// Processes lists the processes on the devices, in order of pid.
 	Processes() []api.Process
+	// Process returns one of those processes without its queues, in a time that does not depend on
+	// how many there are.
+	Process(pid int) (p api.Process, ok bool)
 	// Change sets attributes of a process.
 	Change(by Caller, pid int, c api.Change) (api.Process, error)
 	// Hint applies a hint for a process.
@@ -130,6 +133,7 @@ type Server struct {
 	pageVersions pageabi.Versions
 	admission    *admission
 	budgets      *buckets
+	replies      replyBytes
 	auditor      auditor
 	streams      streams
 	unread       unread
@@ -151,7 +155,7 @@ func New(node Node, cfg Config) *Server {
 	s := &Server{
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
 		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
-		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
+		auditor: newAuditor(),
 		streams: streams{open: map[streamKey]int{}}, unread: unread{of: map[uint32]int{}}, silence: silenceTime, containersOf: containersOf,
 	}
 	s.over, s.end = context.WithCancel(context.Background())
@@ -163,6 +167,66 @@ func New(node Node, cfg Config) *Server {
 
 var errStopping = errors.New("the daemon is stopping")
 
+// Check returns why Listen would fail, as far as that shows while another daemon listens on the same
+// sockets: a TCP address may be in use by that daemon, or by another program. It reads the tokens, and
+// makes folders of sockets that are missing.
+func (s *Server) Check() error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if s.cfg.TCP != "" {
+		l, err := s.listenTCP()
+		switch {
+		case err == nil:
+			l.Close()
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return err
+		}
+	}
+	for _, path := range []string{s.cfg.Socket, s.cfg.Pods, s.cfg.Agent} {
+		if path == "" {
+			continue
+		}
+		if err := checkSocket(path, path == s.cfg.Socket); err != nil {
+			return fmt.Errorf("listen on %s: %w", path, err)
+		}
+	}
+	return s.checkFolders()
+}
+
+// prepare reads what Listen needs.
+func (s *Server) prepare() (err error) {
+	if s.cfg.Socket == "" && s.cfg.TCP == "" {
+		return errors.New("listen: neither a unix socket nor a TCP address is configured")
+	}
+	if s.rights, err = readRights("thread-self"); err != nil {
+		return fmt.Errorf("read the daemon's own rights: %w", err)
+	}
+	if s.cfg.TCP == "" {
+		return nil
+	}
+	return s.readTokens()
+}
+
+// listenTCP listens on the TCP address.
+func (s *Server) listenTCP() (net.Listener, error) {
+	network := "tcp"
+	if a, err := netip.ParseAddrPort(s.cfg.TCP); err == nil && a.Addr().Is4() {
+		network = "tcp4" // otherwise 0.0.0.0 stands for all addresses of IPv6 as well
+	}
+	l, err := net.Listen(network, s.cfg.TCP)
+	if err != nil {
+		switch {
+		case errors.Is(err, syscall.EAFNOSUPPORT):
+			err = fmt.Errorf("%w: the service has no network; docs/CONFIG.md says how to give it one", err)
+		case errors.Is(err, syscall.EADDRINUSE):
+			err = fmt.Errorf("%w; stop the program that uses it, or set tcp in the configuration to another port", err)
+		}
+		return nil, fmt.Errorf("listen on TCP: %w", err)
+	}
+	return l, nil
+}
+
 // Listen opens the sockets. When it returns nil, clients can connect; they are answered
 // once Serve runs. A server can listen only once.
 func (s *Server) Listen() (err error) {
@@ -171,29 +235,13 @@ func (s *Server) Listen() (err error) {
 			s.close()
 		}
 	}()
-	if s.cfg.Socket == "" && s.cfg.TCP == "" {
-		return errors.New("listen: neither a unix socket nor a TCP address is configured")
-	}
-	if s.rights, err = readRights("thread-self"); err != nil {
-		return fmt.Errorf("read the daemon's own rights: %w", err)
+	if err := s.prepare(); err != nil {
+		return err
 	}
 	if s.cfg.TCP != "" {
-		if err := s.readTokens(); err != nil {
-			return err
-		}
-		network := "tcp"
-		if a, err := netip.ParseAddrPort(s.cfg.TCP); err == nil && a.Addr().Is4() {
-			network = "tcp4" // otherwise 0.0.0.0 stands for all addresses of IPv6 as well
-		}
-		l, err := net.Listen(network, s.cfg.TCP)
+		l, err := s.listenTCP()
 		if err != nil {
-			switch {
-			case errors.Is(err, syscall.EAFNOSUPPORT):
-				err = fmt.Errorf("%w: the service has no network; docs/CONFIG.md says how to give it one", err)
-			case errors.Is(err, syscall.EADDRINUSE):
-				err = fmt.Errorf("%w; stop the program that uses it, or set tcp in the configuration to another port", err)
-			}
-			return fmt.Errorf("listen on TCP: %w", err)
+			return err
 		}
 		s.listeners = append(s.listeners, &tcpListener{Listener: l})
 		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {

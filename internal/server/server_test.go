@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,6 +62,14 @@ func (n *fakeNode) Processes() []api.Process {
 		{PID: 4711, Command: "python train.py", User: "nobody", UID: stranger, Attrs: set("class=batch")},
 		{PID: 4712, Command: "python mine.py", User: "me", UID: uint32(os.Getuid()), Attrs: set("class=batch")},
 	}
+}
+
+func (n *fakeNode) Process(pid int) (p api.Process, ok bool) {
+	all := n.Processes()
+	if i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid }); i >= 0 {
+		return all[i], true
+	}
+	return p, false
 }
 
 func set(attrs string) attr.Resolved {

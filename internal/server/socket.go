@@ -43,26 +43,15 @@ const (
 // answers, and anything that is not a socket; it replaces one that a dead daemon left
 // behind. The folder is to be closed after the listener.
 func listenUnix(path string, umask int, locked bool) (*net.UnixListener, *socketFolder, error) {
-	if len(path) > maxSocketPath {
-		return nil, nil, fmt.Errorf("the path has %d bytes, and the kernel allows %d: choose a shorter one", len(path), maxSocketPath)
-	}
-	folder, err := safepath.OpenFolder(filepath.Dir(path))
+	folder, at, err := openSocketFolder(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	at := folder.At(filepath.Base(path))
 	p := &socketFolder{folder: folder}
-	if err := onlySocket(at); err != nil { // before a file is made beside it
-		p.close()
-		return nil, nil, err
-	}
 	if locked {
 		if p.lock, err = lockFile(at + ".lock"); err != nil {
 			folder.Close()
-			if errors.As(err, new(*os.PathError)) { // of a path by the folder's descriptor, which tells a user nothing
-				err = fmt.Errorf("make %s.lock: %w; name a socket in a folder of your own with --socket, or run the daemon as root", path, errors.Unwrap(err))
-			}
-			return nil, nil, err
+			return nil, nil, lockError(path, err)
 		}
 	}
 	l, err := replaceSocket(at, umask)
@@ -71,6 +60,51 @@ func listenUnix(path string, umask int, locked bool) (*net.UnixListener, *socket
 		return nil, nil, err
 	}
 	return l, p, nil
+}
+
+// openSocketFolder opens the folder of a socket and returns the socket's path by the folder's descriptor.
+func openSocketFolder(path string) (folder *safepath.Folder, at string, err error) {
+	if len(path) > maxSocketPath {
+		return nil, "", fmt.Errorf("the path has %d bytes, and the kernel allows %d: choose a shorter one", len(path), maxSocketPath)
+	}
+	if folder, err = safepath.OpenFolder(filepath.Dir(path)); err != nil {
+		return nil, "", err
+	}
+	at = folder.At(filepath.Base(path))
+	if err := onlySocket(at); err != nil { // before a file is made beside it
+		folder.Close()
+		return nil, "", err
+	}
+	return folder, at, nil
+}
+
+// lockError returns an error of lockFile as a user understands it: without the path by the folder's
+// descriptor.
+func lockError(path string, err error) error {
+	if errors.As(err, new(*os.PathError)) {
+		return fmt.Errorf("make %s.lock: %w; name a socket in a folder of your own with --socket, or run the daemon as root", path, errors.Unwrap(err))
+	}
+	return err
+}
+
+// checkSocket returns why listenUnix would fail, but for a daemon that listens there.
+func checkSocket(path string, locked bool) error {
+	folder, at, err := openSocketFolder(path)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if !locked {
+		return nil
+	}
+	lock, err := lockFile(at + ".lock")
+	if err == nil {
+		lock.Close()
+	}
+	if errors.Is(err, errRunning) {
+		return nil
+	}
+	return lockError(path, err)
 }
 
 func replaceSocket(path string, umask int) (*net.UnixListener, error) {

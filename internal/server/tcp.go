@@ -18,8 +18,8 @@ const (
 )
 
 // tcpConnections are the open connections over TCP. When too many of them have not sent a
-// token, the oldest of those is closed: connections without a token cannot keep out a client
-// that has one.
+// token, the oldest one of the address that has most of those is closed: connections without a token
+// cannot keep out a client that has one, nor close its connection before the token is read.
 type tcpConnections struct {
 	mu       sync.Mutex
 	waiting  []*connection // without a token, in order of arrival
@@ -31,24 +31,19 @@ type tcpConnections struct {
 func (r *tcpConnections) enter(c *connection) (evicted *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	same := 0
-	for _, w := range r.waiting {
-		if w.address == c.address {
-			same++
-		}
-	}
-	oldest := -1
-	switch {
-	case same >= maxWaitingAddress:
-		oldest = slices.IndexFunc(r.waiting, func(w *connection) bool { return w.address == c.address })
-	case len(r.waiting) >= maxWaiting:
-		oldest = 0
-	}
-	if oldest >= 0 {
-		evicted = r.waiting[oldest]
-		r.waiting = slices.Delete(r.waiting, oldest, oldest+1)
-	}
 	r.waiting = append(r.waiting, c)
+	of, most := map[string]int{}, 0 // by address
+	for _, w := range r.waiting {
+		of[w.address]++
+		most = max(most, of[w.address])
+	}
+	// Other addresses have no more than maxWaitingAddress, so above that most is the new connection's.
+	if most <= maxWaitingAddress && len(r.waiting) <= maxWaiting {
+		return nil
+	}
+	oldest := slices.IndexFunc(r.waiting, func(w *connection) bool { return of[w.address] == most })
+	evicted = r.waiting[oldest]
+	r.waiting = slices.Delete(r.waiting, oldest, oldest+1)
 	return evicted
 }
 
