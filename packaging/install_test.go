@@ -147,7 +147,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 }
 
-// TestServiceIsConfined: systemd rates the exposure of the service at most 3 ("OK").
+// TestServiceIsConfined: systemd rates the exposure of the service below 3 ("OK").
 func TestServiceIsConfined(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("needs systemd-analyze")
@@ -160,13 +160,13 @@ func TestServiceIsConfined(t *testing.T) {
 	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "@BINDIR@", "/usr/bin")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=30", unit).CombinedOutput()
+	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=29", unit).CombinedOutput()
 	if strings.Contains(string(out), "unrecognized option") {
 		t.Skip("needs systemd-analyze 250 or later, which rates a file")
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if err != nil {
-		t.Errorf("%v, want an exposure of at most 3.0: %s", err, lines[len(lines)-1])
+		t.Errorf("%v, want an exposure below 3.0: %s", err, lines[len(lines)-1])
 	}
 	t.Log(lines[len(lines)-1])
 }
