@@ -55,7 +55,7 @@ func (s *Scheduler) apply(ev *Event) {
 		was := hasFloor(q)
 		q.Attr = ev.Attr
 		if !was {
-			q.floor = floorMark{s.now, q.useful()}
+			q.floor = floorMark{at: s.now, served: q.useful()}
 		}
 	case ActionDone:
 		if ev.Outcome == Gone && q.act.id != 0 && q.act.id == ev.Action {
@@ -211,8 +211,8 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 			q.Served = max(q.Served, min(total, a.runnableFor))
 		}
 		q.Measured, q.wasMeasured = true, true
-		q.lastMeasured = total                 // a new trace may count from zero
-		q.floor = floorMark{s.now, q.useful()} // an estimate is no share
+		q.lastMeasured = total                             // a new trace may count from zero
+		q.floor = floorMark{at: s.now, served: q.useful()} // an estimate is no share
 	case total > q.lastMeasured:
 		more := min(total-q.lastMeasured, a.runnableFor)
 		q.Served += more
@@ -239,7 +239,7 @@ func (q *Queue) visited(v *Visits) {
 
 func (s *Scheduler) becameReady(q *Queue) {
 	q.ReadySince, q.ServedAtReady, q.readyMark = s.now, q.Served, q.Counters.Submitted
-	q.floor = floorMark{s.now, q.useful()}
+	q.floor = floorMark{at: s.now, served: q.useful()}
 }
 
 func (s *Scheduler) openQueue(ev *Event) {

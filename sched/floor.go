@@ -19,6 +19,9 @@ import (
 type floorMark struct {
 	at     Time
 	served time.Duration
+	// period is from a floor turn that began at that time to the next one. It belongs to the length
+	// of that turn: another moment may allow another length. Zero: no floor turn began then.
+	period time.Duration
 }
 
 // countWasted adds to q.wasted the service since the last measurement in which q made no progress:
@@ -272,7 +275,7 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 		if !exemptFromFloor(q) && (!enough || unused) && took < limit {
 			return false
 		}
-		q.floor = floorMark{turn.began - Time(turn.late), q.useful()} // counting from there, turns are due one period apart
+		q.floor = floorMark{turn.began - Time(turn.late), q.useful(), turn.period} // counting from there, turns are due one period apart
 		if enough && missing > 0 && !certain && q.Measured {
 			// The next turn is earlier by as much as this one was too short.
 			q.floor.at -= Time(float64(turn.period) * float64(missing) / float64(turn.length))
@@ -300,7 +303,7 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 			// The plan grants q all that the floor could. If q has used
 			// little, it needed little: without counters q counts as ready
 			// even when it is idle.
-			q.floor, q.OnFloor = floorMark{s.now, q.useful()}, false
+			q.floor, q.OnFloor = floorMark{at: s.now, served: q.useful()}, false
 			turn.due = min(turn.due, s.now.Add(period))
 		} else if due := s.floorDue(q, period, share); due > s.now {
 			turn.due = min(turn.due, due)
@@ -314,15 +317,18 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 // floorDue returns the time at which q is starving if it does not get its share before. The plan
 // grants q less than the floor could.
 func (s *Scheduler) floorDue(q *Queue, period time.Duration, share float64) Time {
-	if !q.OnFloor {
+	switch {
+	case !q.OnFloor:
 		period = max(period, floorPatience)
+	case q.floor.period > 0:
+		period = min(period, q.floor.period)
 	}
 	elapsed := s.now.Sub(q.floor.at)
 	if had := q.useful() - q.floor.served; elapsed >= period && float64(had) >= share*float64(elapsed) {
 		// It has had its share, and as much more as lasts for a while.
 		lasts := min(time.Duration(float64(had)/share)-elapsed, period)
 		elapsed = period - lasts
-		q.floor, q.OnFloor = floorMark{s.now.Add(-elapsed), q.useful() - time.Duration(share*float64(elapsed))}, false
+		q.floor, q.OnFloor = floorMark{at: s.now.Add(-elapsed), served: q.useful() - time.Duration(share*float64(elapsed))}, false
 	}
 	return q.floor.at.Add(period)
 }
