@@ -115,3 +115,166 @@ func TestTracedQueueThatRunsOutOfWork(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueThatIsOwedATurnIsNext checks that a queue that waits and is owed a turn goes before one that
+// came back, whatever the weights are and however much the present queue owes.
+func TestQueueThatIsOwedATurnIsNext(t *testing.T) {
+	for _, weight := range []int64{1, 7, 100} {
+		for _, owed := range []time.Duration{50*ms - 1, 50 * ms} {
+			p, v, states := lightNode(heavyLoad, heavyLoad, heavyLoad)
+			p.current, p.turnStart.Time, p.inRotation = 2, v.Now, 1
+			for i := range states {
+				states[i].weight, states[i].lastTurn = weight*unit, v.Now.Add(-time.Second)
+			}
+			states[0].joined, states[1].joined = true, true // the third one comes back
+			states[0].weight = unit
+			states[1].at, states[2].at = 400*ms, owed
+			s := summary{inRotation: 3, rotationClass: sched.Batch, current: 1}
+			next, end := p.nextTurn(v, states, &s)
+			wantNext, wantEnd := 2, p.turnStart.Add(10*ms)
+			if owed == 50*ms {
+				wantNext, wantEnd = 0, p.turnStart.Add(50*ms)
+			}
+			if next != wantNext || end != wantEnd {
+				t.Errorf("weight %d, owed %v: queue %d is next after %v, want %d after %v", weight, owed, next, end.Sub(v.Now), wantNext, wantEnd.Sub(v.Now))
+			}
+			// A queue of a larger weight is owed a turn sooner.
+			states[0].weight = 2 * unit
+			if next, _ = p.nextTurn(v, states, &s); next != 0 {
+				t.Errorf("weight %d, owed %v by weight 2: queue %d is next, want 0", weight, owed, next)
+			}
+		}
+	}
+}
+
+// TestQueueThatComesBackDuringADrain checks that a queue that came back is next although the turn began
+// anew, because stopped queues still had commands on a device that runs one at a time.
+func TestQueueThatComesBackDuringADrain(t *testing.T) {
+	p, v, states := lightNode(heavyLoad, heavyLoad)
+	p.current, p.turnStart.Time, p.inRotation = 1, v.Now, 1
+	states[0].joined, states[1].lastTurn = true, v.Now.Add(-time.Second)
+	states[0].weight, states[1].weight = unit, unit
+	s := summary{inRotation: 2, rotationClass: sched.Batch}
+	p.nextTurn(v, states, &s)
+	p.turnStart.Time = v.Now.Add(ms)
+	if next, end := p.nextTurn(v, states, &s); next != 1 || end != p.turnStart.Add(10*ms) {
+		t.Errorf("queue %d is next after %v, want 1 after 10ms", next, end.Sub(p.turnStart.Time))
+	}
+}
+
+// restNode has two heavy queues with counters. The second one has the turn.
+func restNode() (*giveway, *sched.View) {
+	p, v, _ := lightNode(heavyLoad, heavyLoad)
+	for i := range v.Queues {
+		v.Queues[i].Counters = sched.Counters{Submitted: 1, Launched: 1, Known: true}
+	}
+	v.Queues[0].Counters.Known = false
+	p.overlap.next = sched.Never
+	p.trial.end, p.trial.took = v.Now, time.Hour // no trials
+	p.Plan(v)
+	v.Now = v.Now.Add(60 * ms)
+	p.Plan(v)
+	return p, v
+}
+
+// step sets whether the second queue has work, some time later, and makes a plan. It reports whether
+// the queue has the turn then.
+func restStep(p *giveway, v *sched.View, after time.Duration, work bool) bool {
+	v.Now = v.Now.Add(after)
+	c := &v.Queues[1].Counters
+	c.Completed = c.Submitted
+	if work {
+		c.Submitted++
+		c.Launched++
+	}
+	p.Plan(v)
+	return p.current == 2
+}
+
+// TestShortRests checks what a rest of less than shortRest does to the turns. A queue that had used its
+// turn has the next one after 10 ms, and others after 50 ms. After a rest that was shorter than a stop
+// it keeps its turn in the next rest, for as long as a stop takes.
+func TestShortRests(t *testing.T) {
+	stop := h200Device.StopTime
+	for _, tt := range []struct {
+		name   string
+		works  time.Duration // in its turn, before it rests
+		rests  time.Duration
+		waits  time.Duration // from the end of its turn to the next one
+		second time.Duration // another rest, in the next turn
+		keeps  bool          // its turn in that
+	}{
+		{"after half a turn", 20 * ms, 2 * ms, 10 * ms, stop - 1, false},
+		{"after a useful turn", usefulTurn(&h200Device), 2 * ms, 10 * ms, stop - 1, false},
+		{"after a shorter one", usefulTurn(&h200Device) - 1, 2 * ms, 50 * ms, stop - 1, false},
+		{"a rest as short as a stop", 20 * ms, stop, 10 * ms, stop - 1, true},
+		{"then one that is not", 20 * ms, stop, 10 * ms, stop, false},
+		{"a longer rest", 20 * ms, stop + 1, 10 * ms, stop - 1, false},
+	} {
+		p, v := restNode()
+		if p.current != 2 {
+			t.Fatalf("%s: the turn is that of queue %d, want 2", tt.name, p.current)
+		}
+		if restStep(p, v, tt.works, false) {
+			t.Errorf("%s: it keeps its turn in its first rest", tt.name)
+		}
+		ended := v.Now
+		for has := restStep(p, v, tt.rests, true); !has && v.Now.Sub(ended) < time.Second; {
+			v.Now = v.Now.Add(ms / 2)
+			p.Plan(v)
+			has = p.current == 2
+		}
+		if got := v.Now.Sub(ended); got < tt.waits || got > tt.waits+ms {
+			t.Errorf("%s: its next turn begins after %v, want %v", tt.name, got, tt.waits)
+		}
+		restStep(p, v, 20*ms, false)
+		if got := restStep(p, v, tt.second, false); got != tt.keeps {
+			t.Errorf("%s: it keeps its turn after %v of rest: %v, want %v", tt.name, tt.second, got, tt.keeps)
+		}
+	}
+}
+
+// TestHeavyQueueBesideLightOnesKeepsItsTurn checks for how long the only queue that takes turns keeps its
+// turn without work, while light queues run beside it, and that it is not charged for that.
+func TestHeavyQueueBesideLightOnesKeepsItsTurn(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(p *giveway, q *sched.Queue)
+		want   time.Duration
+	}{
+		{"one heavy queue", func(*giveway, *sched.Queue) {}, shortRest},
+		{"two", func(p *giveway, _ *sched.Queue) { p.heavyQueues = 2 }, 0},
+		{"no light one", func(p *giveway, _ *sched.Queue) { p.sharing = false }, 0},
+		{"it has no slice", func(_ *giveway, q *sched.Queue) { q.Can = sched.CanInterrupt }, 0},
+	} {
+		p, v, states := lightNode(heavyLoad)
+		q, st := &v.Queues[0], &states[0]
+		q.Counters = sched.Counters{Submitted: 1, Completed: 1, Known: true}
+		p.sharing, p.heavyQueues = true, 1
+		tt.change(p, q)
+		if got := p.keepsPlace(st, q, &v.Devices[0], true); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+		if got := p.keepsPlace(st, q, &v.Devices[0], false); got != 0 {
+			t.Errorf("%s, without the turn: got %v, want none", tt.name, got)
+		}
+		p.current, p.inRotation, st.readyAt, st.rests = q.ID, 2, v.Now, true
+		if p.updateState(st, q, &v.Devices[0], v.Now); st.takesTurns != (tt.want > 0) || st.restsSince != 0 {
+			t.Errorf("%s: takes turns %v, and is charged since %v", tt.name, st.takesTurns, st.restsSince)
+		}
+	}
+}
+
+// TestNoBurstsWhileLightQueuesShare checks that there are no bursts while light queues run side by side.
+func TestNoBurstsWhileLightQueuesShare(t *testing.T) {
+	for _, sharing := range []bool{false, true} {
+		n := newLoopNode(sched.Attr{})
+		for range 1000 {
+			n.policy.sharing = sharing
+			n.run(ms)
+		}
+		if got := n.entries > 0; got == sharing {
+			t.Errorf("light queues run side by side: %v, bursts: %v", sharing, got)
+		}
+	}
+}

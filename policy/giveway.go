@@ -104,10 +104,14 @@ type queueState struct {
 	served       time.Duration // Queue.Served at the last plan
 	servedAtTurn time.Duration // Queue.Served when the current turn began
 	lastTurn     sched.Time    // when its last turn began, or when it entered the group
-	backAt       sched.Time    // when it last came back to those that take turns
+	tookTurns    bool          // it was one of those that take turns, at the last plan
+	back         bool          // it has come back to those since the current turn began: see nextTurn
 	takesTurns   bool          // it is a batch or class-idle queue that would use a turn now: see update
 	readyAt      sched.Time    // time of the last plan at which it was runnable, or had completed commands since the plan before
 	completed    uint64        // Counters.Completed then
+	rests        bool          // it was not runnable at the last plan
+	lastRest     time.Duration // how long it was not runnable the last time
+	usedTurn     bool          // before its last rest it had the turn for usefulTurn or longer
 	restsSince   sched.Time    // since when it keeps its turn without work and is not charged for it; zero: it does not
 	withheld     bool          // it was stopped for a part of its turn, because others had work: see endTurn
 	aheadAtTurn  bool          // it had had more than its share when the current turn began
@@ -199,14 +203,15 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 }
 
 // updateBurst begins and ends bursts. A burst does not use up the current turn, because the
-// queue whose turn it is cannot run. In a gap batch queues have the device's own slice.
+// queue whose turn it is cannot run. In a gap batch queues have the device's own slice. While light
+// queues run side by side there are none: such queues cannot make up in gaps for what they lose in bursts.
 func (p *giveway) updateBurst(v *sched.View, set *setting) {
 	dev := &v.Devices[0]
 	if p.burst.phase == inBurst {
 		p.turnStart.Time = p.turnStart.Add(v.Now.Sub(p.planned))
 	}
 	p.planned = v.Now
-	p.burst.update(v, set.bursts && set.slice > 0 && set.slice < dev.MinSharedSlice)
+	p.burst.update(v, set.bursts && !p.sharing && set.slice > 0 && set.slice < dev.MinSharedSlice)
 	if p.burst.phase != inGap {
 		return
 	}
@@ -302,14 +307,33 @@ func givesWay(q *sched.Queue) bool {
 // keepsPlace. A process that launches kernel by kernel runs out of work all the time.
 const shortRest = 5 * time.Millisecond
 
-// keepsPlace reports whether q, which has no work, counts as a queue that takes turns for shortRest.
-// A queue that runs side by side with others does, because its trial would end otherwise. So does a queue
-// that has the turn and is light by its counters, because it would lose its turn. Any other queue
-// gives up its turn at once. keepsTurn is set if q has the turn and others wait for it.
-func (st *queueState) keepsPlace(q *sched.Queue, dev *sched.Device, keepsTurn bool) bool {
+// usefulTurn is how long a turn must be to be worth the calls that begin and end it, and a full visit.
+func usefulTurn(dev *sched.Device) time.Duration { return max(dev.Slice, 2*dev.StopTime) }
+
+// keepsPlace returns for how long q, which has no work, counts as a queue that takes turns.
+//   - A queue that runs side by side with others does for shortRest, because its trial would end otherwise.
+//   - So does one that has the turn and is light by its counters, because it would lose its turn, and one
+//     that has the turn and runs beside light queues only. These wait for nothing, and otherwise all
+//     slices would change with each rest.
+//   - A queue that has the turn and whose last rest was shorter than a stop keeps it for as long as a stop
+//     takes, because a change of turns takes longer.
+//
+// Any other queue gives up its turn at once. keepsTurn is set if q has the turn and others wait for it.
+func (p *giveway) keepsPlace(st *queueState, q *sched.Queue, dev *sched.Device, keepsTurn bool) time.Duration {
 	byCounters := st.judgedByCounters(q) && st.load.verdict == lightLoad
-	return st.sideBySide && (yieldsBySlice(dev, q) || byCounters) || keepsTurn && byCounters
+	switch {
+	case st.sideBySide && (yieldsBySlice(dev, q) || byCounters):
+		return shortRest
+	case keepsTurn && (byCounters || p.besideLightOnly() && yieldsBySlice(dev, q)):
+		return shortRest
+	case keepsTurn && q.Counters.Known && st.lastRest > 0 && st.lastRest <= dev.StopTime:
+		return dev.StopTime
+	}
+	return 0
 }
+
+// besideLightOnly reports whether all queues but one ran side by side at the last plan.
+func (p *giveway) besideLightOnly() bool { return p.sharing && p.heavyQueues == 1 }
 
 // updateState charges q for its service since the last plan, and sets whether it takes turns. Side
 // by side only the service above sideBySideShare times its share counts: see limitShares. A queue that
@@ -347,17 +371,29 @@ func (p *giveway) updateState(st *queueState, q *sched.Queue, dev *sched.Device,
 	st.served, st.triedLater = q.Served, false
 	st.judgeByCounters(q, now)
 	st.takesTurns = !st.unusedTurn && q.Runnable()
-	if q.Runnable() || q.Counters.Completed != st.completed {
-		st.readyAt, st.completed = now, q.Counters.Completed
-	}
+	st.watchRest(q, now, itsTurn && now.Sub(p.turnStart.Time) >= usefulTurn(dev))
 	if q.Runnable() {
 		return 0
 	}
-	if until := st.readyAt.Add(shortRest); st.keepsPlace(q, dev, itsTurn && p.inRotation > 1) && now < until && !q.Attr.Paused {
-		if st.takesTurns = !st.unusedTurn; !st.sideBySide {
+	if until := st.readyAt.Add(p.keepsPlace(st, q, dev, itsTurn && p.inRotation > 1)); now < until && !q.Attr.Paused {
+		if st.takesTurns = !st.unusedTurn; !st.sideBySide && !p.besideLightOnly() {
 			st.restsSince = now
 		}
 		return until
 	}
 	return 0
+}
+
+// watchRest updates since when q rests, or how long it rested. usedTurn: it has had the turn for usefulTurn.
+func (st *queueState) watchRest(q *sched.Queue, now sched.Time, usedTurn bool) {
+	switch rests := !q.Runnable(); {
+	case rests && !st.rests:
+		st.usedTurn = usedTurn
+	case st.rests && !rests:
+		st.lastRest = now.Sub(st.readyAt)
+	}
+	st.rests = !q.Runnable()
+	if q.Runnable() || q.Counters.Completed != st.completed {
+		st.readyAt, st.completed = now, q.Counters.Completed
+	}
 }

@@ -59,7 +59,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 		end = p.turnStart.Add(p.turnLength())
 		for i := range states {
 			st := &states[i]
-			st.servedAtTurn, st.withheld = st.served, false
+			st.servedAtTurn, st.withheld, st.back = st.served, false, false
 			st.aheadAtTurn = givesWay(&v.Queues[i]) && st.at > p.clocks[st.class-sched.Batch].now
 		}
 	}
@@ -73,8 +73,9 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 
 // nextTurn returns the queue that has the next turn, or -1, and when the current turn is over: with the
 // turn's length, or earlier if a queue has come back since the turn began. One that rests between its steps
-// would otherwise wait for half a turn or more after each rest. It is next, unless it owes more than a
-// turn. New queues are not preferred: as soon as one ends, another can come, and it owes nothing.
+// would otherwise wait for half a turn or more after each rest. It is next, unless the queue that would
+// be next is owed a turn: several queues that come back by turns would keep that one waiting. After a rest of less than shortRest it comes back only if it had used its turn: each change of
+// turns costs calls. New queues are not preferred: as soon as one ends, another can come, and it owes nothing.
 func (p *giveway) nextTurn(v *sched.View, states []queueState, s *summary) (next int, end sched.Time) {
 	for i := range p.clocks {
 		p.clocks[i].tick(v.Now)
@@ -87,20 +88,22 @@ func (p *giveway) nextTurn(v *sched.View, states []queueState, s *summary) (next
 		}
 		was := st.joined
 		p.clocks[st.class-sched.Batch].join(&st.vtime, (st.takesTurns || st.recentlyReady(v.Now)) && !st.sideBySide, 0)
-		if st.joined && !was && st.lastTurn > 0 {
-			st.backAt = v.Now
+		takes := st.takesTurns && !st.sideBySide
+		if takes && !st.tookTurns && st.lastTurn > 0 && (!was || st.usedTurn) {
+			st.back = true
 		}
+		st.tookTurns = takes
 		if !p.mayHaveTurn(st) || st.class != s.rotationClass {
 			continue
 		}
 		if next < 0 || st.before(&states[next]) {
 			next = i
 		}
-		if st.backAt > p.turnStart.Time && i != s.current && (back < 0 || st.before(&states[back])) {
+		if st.back && i != s.current && (back < 0 || st.before(&states[back])) {
 			back = i
 		}
 	}
-	if back >= 0 && s.current >= 0 && states[s.current].class == s.rotationClass && states[back].at < states[s.current].at+p.turnLength() {
+	if back >= 0 && s.current >= 0 && states[s.current].class == s.rotationClass && !states[next].isOwed(p.turnLength(), &states[back].vtime) {
 		return back, p.turnStart.Add(min(p.turnLength(), shortestTurn))
 	}
 	return next, p.turnStart.Add(p.turnLength())

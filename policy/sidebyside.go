@@ -23,6 +23,7 @@ type sideBySide struct {
 	mayShare       bool // there are light queues, and other batch queues to run beside
 	sharing        bool // mayShare, and the setting allows it: light queues run side by side
 	sharingNow     bool // sharing, and the device is not being cleared for a request
+	heavyQueues    int  // the other queues that take turns
 	heavyTurns     bool // sharing, and there are heavy queues: only those take turns
 
 	// sharesBetweenRequests is set if light queues run side by side only because requests are
@@ -165,7 +166,8 @@ func (s *sideBySide) chooseSideBySide(v *sched.View, states []queueState, sum *s
 		st := &states[i]
 		st.sideBySide = sharing && s.isLight(dev, &v.Queues[i], st)
 	}
-	s.heavyTurns = sharing && s.lightQueues < sum.inRotation
+	s.heavyQueues = sum.inRotation - s.lightQueues
+	s.heavyTurns = sharing && s.heavyQueues > 0
 	s.sharingNow = sharing && !sum.wantClear
 	s.sharesBetweenRequests = sharing && sum.activeOnline > 0 && set.sharedSlice == sched.MinSlice
 	switch {

@@ -108,6 +108,11 @@ func (c *vclock) chargeExtra(t *vtime, used time.Duration) {
 	}
 }
 
+// isOwed reports whether t must have this service, or more, until it has had as much as the other.
+func (t *vtime) isOwed(service time.Duration, other *vtime) bool {
+	return other.at-t.at >= service*unit/time.Duration(t.weight)
+}
+
 // setWeight sets the weight of an entity, by which it is charged from now on. How much service it is
 // ahead of the clock, or behind it, stays the same.
 func (c *vclock) setWeight(t *vtime, weight int64) {
