@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
@@ -62,17 +61,7 @@ func TestOnlineWithoutCompletionsStopsNoBatch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			gates := newShim()
-			d := newTestDaemon(gates)
-			defer runDaemon(t, d)()
-			if _, err := d.SetPolicy(ourselves, api.Policy{Name: c.policy}); err != nil {
-				t.Fatal(err)
-			}
-			victim, work := admit(t, gates, "opencl")
-			if _, err := d.Change(ourselves, victim, given("class=batch")); err != nil {
-				t.Fatal(err)
-			}
-			work.AddLaunched(1)
+			d, gates, work := besideBatchWork(t, c.policy)
 			hostile, page := admit(t, gates, "opencl")
 			page.Hint(shimpage.HintClass, int64(sched.Online))
 			eventually(t, "the hint is taken in", func() bool { return classOf(d, hostile) == "online" })
@@ -99,14 +88,7 @@ func TestOnlineWithLongCommandsIsBelieved(t *testing.T) {
 	}{{"one", 1}, {"two share the device", 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			gates := newShim()
-			d := newTestDaemon(gates)
-			defer runDaemon(t, d)()
-			victim, work := admit(t, gates, "opencl")
-			if _, err := d.Change(ourselves, victim, given("class=batch")); err != nil {
-				t.Fatal(err)
-			}
-			work.AddLaunched(1)
+			d, gates, work := besideBatchWork(t, "giveway")
 			var online []int
 			for range c.processes {
 				pid, page := admit(t, gates, "opencl")

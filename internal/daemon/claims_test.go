@@ -39,6 +39,23 @@ func admitProcess(t *testing.T, gates *shim.Backend, p proc.Process, runtime str
 	return p.PID, page
 }
 
+// besideBatchWork runs a daemon with a policy, and beside it a batch process that has work at its gate.
+func besideBatchWork(t *testing.T, policy string) (d *Daemon, gates *shim.Backend, work *pagetest.Process) {
+	t.Helper()
+	gates = newShim()
+	d = newTestDaemon(gates)
+	t.Cleanup(runDaemon(t, d))
+	if _, err := d.SetPolicy(ourselves, api.Policy{Name: policy}); err != nil {
+		t.Fatal(err)
+	}
+	pid, work := admit(t, gates, "opencl")
+	if _, err := d.Change(ourselves, pid, given("class=batch")); err != nil {
+		t.Fatal(err)
+	}
+	work.AddLaunched(1)
+	return d, gates, work
+}
+
 // closedFor returns for which part of a second a gate is closed.
 func closedFor(page *pagetest.Process) float64 {
 	closed, all := 0, 0
@@ -74,17 +91,7 @@ func TestOnlineWithoutWorkStopsNoBatch(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			gates := newShim()
-			d := newTestDaemon(gates)
-			defer runDaemon(t, d)()
-			if _, err := d.SetPolicy(ourselves, api.Policy{Name: c.policy}); err != nil {
-				t.Fatal(err)
-			}
-			victim, work := admit(t, gates, "opencl")
-			if _, err := d.Change(ourselves, victim, given("class=batch")); err != nil {
-				t.Fatal(err)
-			}
-			work.AddLaunched(1)
+			d, gates, work := besideBatchWork(t, c.policy)
 			hostile, page := admit(t, gates, "opencl")
 			page.Hint(shimpage.HintClass, int64(sched.Online))
 			c.claim(d, hostile, page)
