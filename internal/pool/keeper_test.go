@@ -218,9 +218,8 @@ func TestFolderIsRemoved(t *testing.T) {
 	j := b.start(1)
 	control, keeper := b.control(), keepersOf(t, b.folder())[0]
 	defer func() { _ = syscall.Kill(control, syscall.SIGKILL); _ = j.end() }()
-	if err := os.RemoveAll(b.folder()); err != nil {
-		t.Fatal(err)
-	}
+	// MPS may make a file while the folder is being removed.
+	b.wait("the folder to be removed", func() bool { return os.RemoveAll(b.folder()) == nil })
 	b.wait("the end of the keeper", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", keeper))
 		return err != nil || strings.Contains(string(stat), ") Z ")
