@@ -257,6 +257,7 @@ kills() {
 target_parts() {
   part contract 50 120 group_contract
   part orders 40 70 e2e TestShimOrder
+  part discovery 18 60 e2e TestDaemonFindsEarlierProcesses TestContainer
   part pool-small 121 160 cases 11s pool-small
   part pool-mixed 105 160 cases 11s pool-mixed
   part kernels 88 130 cases 3s micro-212us,eight,poisson,priority

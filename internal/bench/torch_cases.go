@@ -49,6 +49,10 @@ func smallCases() []Case {
 			Targets: []Target{{Phase: underGiveway, Figure: BatchNative, Least: 0.80}, {Phase: underGiveway, Figure: P99Native, Most: 0.6}},
 		},
 		{
+			Name: "one-small-online", About: "one launch-bound batch job with ResNet-50 launched kernel by kernel every 20 ms, without the shim",
+			Online: eager, Batch: small, Light: true, Random: true, InRounds: unprepared,
+		},
+		{
 			Name: "heavy", Groups: groups, About: "three batch jobs that fill the GPU (ResNet-50, batch size 64), with ResNet-50 as a CUDA graph every 20 ms",
 			Online: graph, Batch: times(3, big), Random: true, InRounds: unprepared, Setups: []Setup{byMPS},
 			Targets: []Target{{Phase: underGiveway, Figure: BatchNative, Least: 1}, {Phase: underGiveway, Figure: P99Alone, Most: 1.15}},
