@@ -54,18 +54,22 @@ const (
 func (l *lone) update(v *sched.View, states []queueState, set *setting, inBursts bool) {
 	dev := &v.Devices[0]
 	l.wake = 0
-	count := countVisits(v)
-	q, alone := onlyBatchQueue(v, states)
 	allowed := set.bursts && set.slice > 0 && set.slice < dev.MinSharedSlice && set.sharedSlice > 0 && set.sharedSlice != sched.MinSlice
+	q, alone := onlyBatchQueue(v, states)
+	if !allowed || !alone {
+		l.enter(loneOff, v.Now, visitCount{})
+		return
+	}
+	count := countVisits(v)
 	if count.queues != l.queues {
 		l.queues, l.next, l.wait = count.queues, 0, 0
 		l.enter(loneOff, v.Now, count)
 	}
 	switch {
-	case !allowed || !alone || !count.known:
-		l.enter(loneOff, v.Now, count)
+	case !count.known:
+		l.enter(loneOff, v.Now, visitCount{})
 		return
-	case inBursts || q == nil:
+	case inBursts || q == nil || l.from.at == 0:
 		l.from, l.window = count, reading{}
 	default:
 		l.change(v.Now, dev, q, count)
