@@ -55,11 +55,19 @@ func TestLoneLightQueueKeepsALongerSlice(t *testing.T) {
 }
 
 // TestLoneHeavyQueueIsTriedSeldom checks that a heavy batch queue is given the longer slice for less than
-// one request in a hundred.
+// one request in a hundred, and after 10 s, then 20 s.
 func TestLoneHeavyQueueIsTriedSeldom(t *testing.T) {
-	n := newLoopNode(sched.Attr{})
-	if got := n.shareOfLongSlice(time.Minute); got == 0 || got > 0.01 {
-		t.Errorf("it has the longer slice for %.4f of the time, want less than 0.01, but trials", got)
+	for _, bursts := range []bool{true, false} {
+		n := newLoopNode(sched.Attr{})
+		if !bursts {
+			n.policy.burst.length = 0
+		}
+		if got := n.shareOfLongSlice(time.Minute); got == 0 || got > 0.01 {
+			t.Errorf("bursts %v: it has the longer slice for %.4f of the time, want less than 0.01, but trials", bursts, got)
+		}
+		if got := n.policy.lone.wait; got != 40*time.Second {
+			t.Errorf("bursts %v: after a minute the next trial has to wait for %v, want 40 s", bursts, got)
+		}
 	}
 }
 
