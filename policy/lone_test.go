@@ -121,3 +121,16 @@ func TestLoneQueueHasTheMinimumSlice(t *testing.T) {
 		t.Errorf("beside another batch queue the phase is %d, want loneOff", n.policy.lone.phase)
 	}
 }
+
+// TestLoneQueueWithoutWork checks that no trial begins while the only batch queue has no work: switches
+// between online queues do not count.
+func TestLoneQueueWithoutWork(t *testing.T) {
+	n := newLoneNode(sched.Attr{})
+	n.batchIdle = true
+	n.facts[1].Counters = sched.Counters{Submitted: 1, Launched: 1, Completed: 1, Known: true}
+	n.read()
+	n.run(time.Second)
+	if n.policy.lone.phase != loneOff {
+		t.Errorf("the phase is %d, want loneOff", n.policy.lone.phase)
+	}
+}
