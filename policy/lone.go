@@ -10,8 +10,8 @@ import (
 // online work that comes onto the device again and again.
 //
 // A request of many short kernels, with host time between them, leaves the device many times. With the
-// minimum slice the batch queue is let in at each pause and cut off at its end, so each pause
-// costs two switches in which neither makes progress. A light queue leaves soon by itself. It has the slice
+// minimum slice the batch queue runs in each pause and is interrupted at its end, so each pause
+// costs two switches in which neither makes progress. A light queue soon leaves by itself. It has the slice
 // of queues that run side by side instead: requests take hardly longer, and it does up to 3.5 times as
 // much (simulated, internal/sim/lone_test.go). A heavy queue keeps the minimum slice, because each pause would
 // cost requests a whole slice.

@@ -74,8 +74,9 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 // nextTurn returns the queue that has the next turn, or -1, and when the current turn is over: with the
 // turn's length, or earlier if a queue has come back since the turn began. One that rests between its steps
 // would otherwise wait for half a turn or more after each rest. It is next, unless the queue that would
-// be next is owed a turn: several queues that come back by turns would keep that one waiting. After a rest of less than shortRest it comes back only if it had used its turn: each change of
-// turns costs calls. New queues are not preferred: as soon as one ends, another can come, and it owes nothing.
+// be next is owed a turn: several queues that come back by turns would keep that one waiting. After a
+// rest of less than shortRest it comes back only if it had used its turn: each change of turns costs
+// calls. New queues are not preferred: as soon as one ends, another can come, and it owes nothing.
 func (p *giveway) nextTurn(v *sched.View, states []queueState, s *summary) (next int, end sched.Time) {
 	for i := range p.clocks {
 		p.clocks[i].tick(v.Now)

@@ -196,7 +196,7 @@ bool gw_update(void) {
     uint64_t now = watch ? gw_now() : 0;
     bool guess = watch && !(watch & GW_EXPLICIT_REQUESTS);
     if (!ready && guess && gw_act.changed_ns && !gw_act.explicit_requests && gw_log_request(gw_act.changed_ns, now)) ring = true;
-    if (ready && watch) gw_hook_ready(now);
+    if (ready && watch) gw_hook_ready();
     if (!ready) {
       GW_WRITE(idled, ++gw_act.idled);
       gw_late_idle();

@@ -132,8 +132,8 @@ enum cuda_copy cuda_copy_of(int hook, const uintptr_t *a) {
   return CUDA_COPY_OVER;
 }
 
-/* Whether a command is a kernel or a graph. For others, as copies, memsets and functions of the host, the
- * device's compute engine need not switch. */
+/* Whether a command is a kernel or a graph. For others, such as copies and functions of the host, the
+ * device's compute engine does not switch contexts. */
 #define BEGINS_WITH(symbol, name) (__builtin_strncmp(#symbol, name, sizeof name - 1) == 0)
 #define IS_KERNEL(symbol) \
   ((BEGINS_WITH(symbol, "cuLaunch") && !BEGINS_WITH(symbol, "cuLaunchHost")) || BEGINS_WITH(symbol, "cuGraphLaunch"))

@@ -180,5 +180,5 @@ __attribute__((visibility("default"))) void *dlvsym(void *restrict handle, const
 
 void gw_hook_forked(void) { CALL_ALL(forked) }
 void gw_hook_thread_ends(void) { CALL_ALL(thread_ends) }
-void gw_hook_ready(uint64_t at_ns) { CALL_ALL(ready, at_ns) }
+void gw_hook_ready(void) { CALL_ALL(ready) }
 void gw_hook_expect(uint64_t at_ns) { CALL_ALL(expect, at_ns) }

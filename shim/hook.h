@@ -35,7 +35,7 @@ struct gw_library {
   /* Each of these may be NULL. */
   void (*forked)(void);           /* in the child of a fork: clears all state */
   void (*thread_ends)(void);      /* this thread, which has called gw_thread_note, ends */
-  void (*ready)(uint64_t at_ns);  /* the process became ready; called with gw_act.lock held */
+  void (*ready)(void);            /* the process became ready; called with gw_act.lock held */
   void (*expect)(uint64_t at_ns); /* the program expects work at that time; 0: unknown */
 };
 
@@ -62,7 +62,7 @@ void *gw_library_symbol(struct gw_library *lib, const char *name);
 /* These call the function of that name of every library. */
 void gw_hook_forked(void);
 void gw_hook_thread_ends(void);
-void gw_hook_ready(uint64_t at_ns);
+void gw_hook_ready(void);
 void gw_hook_expect(uint64_t at_ns);
 
 #pragma GCC visibility pop

@@ -399,9 +399,8 @@ void cuda_note_launch(void) {
   gw_unlock(&learned.lock);
 }
 
-void cuda_park_ready(uint64_t at_ns) {
+void cuda_park_ready(void) {
   bool predict = GW_READ(watch) & GW_PREDICT_ARRIVALS;
-  (void)at_ns;
   __atomic_store_n(&cuda_predicting, predict, __ATOMIC_RELAXED);
   if (!GW_READ(lead_us) || !(predict || GW_READ(expect_ns))) return;
   uint32_t none = 0;

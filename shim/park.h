@@ -62,7 +62,7 @@ static inline void cuda_launched(void *ctx, bool kernel) {
 void cuda_park_expect(uint64_t at_ns);
 
 /* The process has become ready. */
-void cuda_park_ready(uint64_t at_ns);
+void cuda_park_ready(void);
 
 /* A context, or with GW_ALL every context, is about to be destroyed. */
 void cuda_park_forget(void *ctx);

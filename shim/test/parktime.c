@@ -110,7 +110,7 @@ static void end_launch(void) {
   if (held_at_launch && time_ns - launch_begins > longest_launch) longest_launch = time_ns - launch_begins;
   cuda_launched(&device, true);
   gw_shared.page.flags |= GW_READY;
-  if (copies != 1) cuda_park_ready(time_ns);
+  if (copies != 1) cuda_park_ready();
   state = BUSY, state_ends = time_ns + REQUEST_NS;
 }
 
@@ -118,7 +118,7 @@ static void begin_copy(void) {
   cuda_launching(false);
   cuda_launched(&device, false);
   gw_shared.page.flags |= GW_READY;
-  cuda_park_ready(time_ns);
+  cuda_park_ready();
   state_ends = time_ns + COPY_NS;
 }
 
