@@ -360,6 +360,34 @@ func TestLoadSuspicion(t *testing.T) {
 	}
 }
 
+// TestSuspectAtItsLimits checks what one mean visit does to a verdict, with a short slice.
+func TestSuspectAtItsLimits(t *testing.T) {
+	const slice = 500 * time.Microsecond
+	heavy, light := loadState{slice: slice, verdict: heavyLoad, filled: 1, fills: true}, loadState{slice: slice, verdict: lightLoad, filled: 1, fills: true}
+	absent := light
+	absent.presence = presence{beside: 200 * ms, absent: 100 * ms}
+	for _, tt := range []struct {
+		name    string
+		before  loadState
+		mean    time.Duration
+		verdict load
+		filled  float64
+	}{
+		{"a heavy queue with visits of 70 % of the slice", heavy, slice * 7 / 10, heavyLoad, 0.75},
+		{"a heavy queue with shorter visits", heavy, slice*7/10 - 1, unknownLoad, 0},
+		{"a light queue with visits of the slice", light, slice, lightLoad, 1},
+		{"a light queue that has no work for half of the time", absent, slice, lightLoad, 0.75},
+	} {
+		r := tt.before
+		if r.suspect(tt.mean, 1); r.verdict != tt.verdict || r.filled != tt.filled {
+			t.Errorf("%s: got verdict %d and filled %v, want %d and %v", tt.name, r.verdict, r.filled, tt.verdict, tt.filled)
+		}
+	}
+	if heavy.setVerdict(unknownLoad); heavy.fills {
+		t.Error("a queue of another load still counts as one that fills the slice")
+	}
+}
+
 // TestLoadSuspicionNeedsSeveralWindows checks that a suspicion arises after five windows and
 // ends after four.
 func TestLoadSuspicionNeedsSeveralWindows(t *testing.T) {

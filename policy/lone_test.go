@@ -134,3 +134,39 @@ func TestLoneQueueWithoutWork(t *testing.T) {
 		t.Errorf("the phase is %d, want loneOff", n.policy.lone.phase)
 	}
 }
+
+// TestOnlyBatchQueue checks which queue of several has its slice chosen, and that there is none beside
+// another that has work or had some just now.
+func TestOnlyBatchQueue(t *testing.T) {
+	works := sched.Queue{Can: sched.CanSlice | sched.CanInterrupt, Attr: sched.Attr{Class: sched.Batch}}
+	rests := works
+	rests.Counters = sched.Counters{Submitted: 1, Launched: 1, Completed: 1, Known: true}
+	online, pool := works, works
+	online.Attr.Class = sched.Online
+	pool.Can = sched.CanSlice
+	away := queueState{}
+	lately := queueState{vtime: vtime{joined: true}, readyAt: sched.Time(time.Second)}
+	for _, tt := range []struct {
+		name   string
+		queues []sched.Queue
+		states []queueState
+		only   int // index; -1: none
+		alone  bool
+	}{
+		{"one", []sched.Queue{online, works}, []queueState{away, away}, 1, true},
+		{"two", []sched.Queue{works, works}, []queueState{away, away}, -1, false},
+		{"beside one that has rested for long", []sched.Queue{rests, works}, []queueState{away, away}, 1, true},
+		{"beside one that has rested for a moment", []sched.Queue{rests, works}, []queueState{lately, away}, -1, false},
+		{"nobody has work", []sched.Queue{online, rests}, []queueState{away, away}, -1, true},
+		{"one that cannot be stopped", []sched.Queue{pool}, []queueState{away}, -1, false},
+	} {
+		v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: tt.queues}
+		var want *sched.Queue
+		if tt.only >= 0 {
+			want = &v.Queues[tt.only]
+		}
+		if only, alone := onlyBatchQueue(v, tt.states); only != want || alone != tt.alone {
+			t.Errorf("%s: got %p, alone %v, want %p, %v", tt.name, only, alone, want, tt.alone)
+		}
+	}
+}

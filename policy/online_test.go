@@ -290,7 +290,31 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 	if s := plan(now.Add(notice), queue); !s.wantClear {
 		t.Error("a request of the first queue is announced: the device is not cleared")
 	}
+	for _, c := range []struct {
+		name   string
+		change func(q *sched.Queue)
+		want   bool
+	}{
+		{"with counters", func(*sched.Queue) {}, false},
+		{"known from the trace", func(q *sched.Queue) { q.Counters.Known, q.Visits.Known = false, true }, true},
+		{"known from neither", func(q *sched.Queue) { q.Counters.Known = false }, false},
+		{"paused", func(q *sched.Queue) { q.Counters.Known, q.Visits.Known, q.Attr.Paused = false, true, true }, false},
+	} {
+		other := queue
+		c.change(&other)
+		if s := plan(0, other); s.uncounted != c.want {
+			t.Errorf("beside a queue %s: uncounted %v, want %v", c.name, s.uncounted, c.want)
+		}
+	}
 	now = next.Add(ms)
+	regular.clear.pauses = usualRequests
+	if s := plan(0); s.predicted {
+		t.Error("requests run out of work for moments: they count as predicted")
+	}
+	regular.clear.pauses--
+	if s := plan(0); !s.predicted {
+		t.Error("one request ran out of work for a moment: requests do not count as predicted")
+	}
 	if s := plan(now.Add(10 * ms)); !s.wantClear {
 		t.Error("a regular request comes in 2 ms, and one is announced for later: the device is not cleared")
 	}

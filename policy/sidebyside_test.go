@@ -505,6 +505,8 @@ func TestGivewaySliceOfSeveralOnlineQueues(t *testing.T) {
 		{[]sched.Attr{online(0, 0), online(0, 5*ms)}, []time.Duration{0, 0}},
 		{[]sched.Attr{online(0, 5*ms), online(0, 0), online(0, 2*ms)}, []time.Duration{0, 0, 0}},
 		{[]sched.Attr{online(0, 5*ms), online(0, 5*ms), online(0, 2*ms)}, []time.Duration{0, 0, long}},
+		{[]sched.Attr{online(0, 5*ms), online(0, 5*ms)}, []time.Duration{0, 0}},
+		{[]sched.Attr{online(0, 2*ms), online(0, 2*ms), online(0, 5*ms)}, []time.Duration{0, 0, 0}},
 		{[]sched.Attr{online(0, 2*ms), online(0, 5*ms)}, []time.Duration{long, 0}},
 		{[]sched.Attr{online(1, 0), online(1, 0), online(2, 0), online(2, 0)}, []time.Duration{0, 0, 0, 0}},
 	} {

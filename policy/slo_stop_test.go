@@ -56,6 +56,14 @@ func TestSLOStopsOnlyBatchAndBeginsAnew(t *testing.T) {
 		if batch, wake := stops(2 * tt.want); !batch || wake != begin.Add(3*tt.want) {
 			t.Errorf("SLO %v, another request: batch work is stopped %v until %v, want until %v", tt.slo, batch, wake.Sub(begin), 3*tt.want)
 		}
+		v.Queues[0].OpenRequests = 0 // and NewestRequest is as before
+		if batch, _ := stops(2 * tt.want); batch {
+			t.Errorf("SLO %v: batch work is stopped although all requests are finished", tt.slo)
+		}
+		v.Queues[1].Attr.SLO, v.Queues[1].OpenRequests, v.Queues[1].NewestRequest = tt.slo, 1, begin.Add(2*tt.want)
+		if batch, _ := stops(2 * tt.want); batch {
+			t.Errorf("SLO %v: batch work is stopped for a request of a batch queue", tt.slo)
+		}
 		v.Queues[0].OpenRequests, v.Queues[0].NewestRequest = 0, 0
 		if batch, _ := stops(2 * tt.want); batch {
 			t.Errorf("SLO %v: batch work is stopped without a request", tt.slo)

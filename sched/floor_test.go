@@ -425,3 +425,41 @@ func TestFloorSeesServiceWithoutProgress(t *testing.T) {
 		}
 	}
 }
+
+// TestFloorSeesServiceWithoutProgressByTheClock checks the same where device time is not measured: beside a
+// queue that has work, by its counters, a queue with a slice that is too short makes no progress, though it counts as
+// served for half of the time.
+func TestFloorSeesServiceWithoutProgressByTheClock(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		other sched.Counters
+		turns bool
+	}{
+		{"beside a queue with work", sched.Counters{Submitted: 2, Launched: 2, Known: true}, true},
+		{"beside one that may have none", sched.Counters{}, false},
+	} {
+		p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: sched.MinSlice}}}}
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+		events := []sched.Event{
+			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond}},
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Online}},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
+			{Kind: sched.Progressed, Queue: 1, Counters: c.other},
+			{Kind: sched.Progressed, Queue: 2, Counters: sched.Counters{Submitted: 2, Launched: 2, Known: true}},
+		}
+		long := 0
+		for now := sched.Time(0); now < sched.Time(5*time.Second); now = now.Add(time.Millisecond) {
+			actions, _ := s.Step(now, events)
+			events = events[:0]
+			for _, a := range actions {
+				if a.Queue == 2 && a.Slice >= 20*time.Millisecond {
+					long++
+				}
+				events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			}
+		}
+		if long > 0 != c.turns {
+			t.Errorf("%s: got %d floor turns in 5 s, want turns: %v", c.name, long, c.turns)
+		}
+	}
+}

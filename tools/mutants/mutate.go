@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
+	"go/types"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/tools/go/packages"
 )
 
 // mutant is one small change of one file. It is a replacement of source text, so
@@ -59,24 +61,25 @@ func (m *mutant) diff() string {
 // findMutants returns every mutant of the Go files of one folder, in order of file
 // and position. Tests are not mutated.
 func findMutants(root, folder string) ([]*mutant, error) {
-	names, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+	const need = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
+		packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesInfo
+	found, err := packages.Load(&packages.Config{Mode: need, Dir: root}, "./"+folder)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("find mutants in %s: %w", folder, err)
 	}
 	var all []*mutant
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+	for _, p := range found {
+		if len(p.Errors) > 0 {
+			return nil, fmt.Errorf("find mutants in %s: %w", folder, p.Errors[0])
 		}
-		source, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
+		for i, tree := range p.Syntax {
+			source, err := os.ReadFile(p.CompiledGoFiles[i])
+			if err != nil {
+				return nil, err
+			}
+			f := &finder{file: filepath.Join(folder, filepath.Base(p.CompiledGoFiles[i])), source: source, files: p.Fset, types: p.TypesInfo}
+			all = append(all, f.find(tree)...)
 		}
-		found, err := mutantsOf(filepath.Join(folder, filepath.Base(name)), source)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("find mutants in %s: no Go files there", filepath.Join(root, folder))
@@ -84,24 +87,38 @@ func findMutants(root, folder string) ([]*mutant, error) {
 	return all, nil
 }
 
-// mutantsOf returns the mutants of one file.
-func mutantsOf(file string, source []byte) ([]*mutant, error) {
-	files := token.NewFileSet()
-	tree, err := parser.ParseFile(files, file, source, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	f := &finder{file: file, source: source, files: files}
-	ast.Inspect(tree, f.visit)
-	slices.SortStableFunc(f.found, func(a, b *mutant) int { return a.start - b.start })
-	return f.found, nil
-}
-
+// finder finds the mutants of one file.
 type finder struct {
 	file   string
 	source []byte
 	files  *token.FileSet
+	types  *types.Info
+	kept   map[ast.Expr]bool // numbers that are not changed: see keepNanosecond
 	found  []*mutant
+}
+
+func (f *finder) find(tree *ast.File) []*mutant {
+	f.kept = map[ast.Expr]bool{}
+	ast.Inspect(tree, f.visit)
+	slices.SortStableFunc(f.found, func(a, b *mutant) int { return a.start - b.start })
+	return f.found
+}
+
+// keepNanosecond keeps 0 and 1 as they are, as limits of a time. Clocks and calls are coarser than the
+// nanosecond by which the mutant would differ. Whether the limit itself belongs to the range is another mutant.
+func (f *finder) keepNanosecond(limits ...ast.Expr) {
+	for _, e := range limits {
+		lit, ok := e.(*ast.BasicLit)
+		if ok && (lit.Value == "0" || lit.Value == "1") && isTime(f.types.TypeOf(lit)) {
+			f.kept[lit] = true
+		}
+	}
+}
+
+// isTime reports whether a type counts nanoseconds: time.Duration or sched.Time.
+func isTime(t types.Type) bool {
+	name, ok := t.(*types.Named)
+	return ok && (name.Obj().Name() == "Duration" || name.Obj().Name() == "Time")
 }
 
 // replace adds the mutant in which the text of a node is another one.
@@ -146,6 +163,10 @@ func (f *finder) visit(n ast.Node) bool {
 		return false
 	case *ast.BinaryExpr:
 		f.operator(n.Op, n.OpPos)
+		switch n.Op {
+		case token.LSS, token.LEQ, token.GTR, token.GEQ:
+			f.keepNanosecond(n.X, n.Y)
+		}
 	case *ast.IncDecStmt:
 		f.operator(n.Tok, n.TokPos)
 	case *ast.AssignStmt:
@@ -182,14 +203,15 @@ func (f *finder) negateCases(body *ast.BlockStmt) {
 
 // literal adds the mutant in which a number is another one.
 func (f *finder) literal(lit *ast.BasicLit) {
-	switch lit.Kind {
-	case token.INT:
+	switch {
+	case f.kept[lit]:
+	case lit.Kind == token.INT:
 		other := lit.Value + "+1"
 		if n, err := strconv.Atoi(lit.Value); err == nil {
 			other = strconv.Itoa(n + 1)
 		}
 		f.replace(lit.Pos(), lit.End(), other)
-	case token.FLOAT:
+	case lit.Kind == token.FLOAT:
 		f.replace(lit.Pos(), lit.End(), "(2*"+lit.Value+")")
 	}
 }
@@ -200,6 +222,7 @@ func (f *finder) minMax(call *ast.CallExpr) {
 	if !ok || name.Name != "min" && name.Name != "max" {
 		return
 	}
+	f.keepNanosecond(call.Args...)
 	other := map[string]string{"min": "max", "max": "min"}[name.Name]
 	f.replace(name.Pos(), name.End(), other)
 }

@@ -30,16 +30,38 @@ func f(a, b int, on bool) (n int) {
 	}
 	return n - 1
 }
+
+func g() {}
+
+func waits(d time.Duration) bool {
+	return max(d, 1) > 0
+}
 `
 
-// TestMutantsOf checks that each kind of change is made, and only those.
-func TestMutantsOf(t *testing.T) {
-	found, err := mutantsOf("sample.go", []byte(sample))
+// mutantsOfSample writes a module whose package policy is the sample, and returns its mutants.
+func mutantsOfSample(t *testing.T) []*mutant {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "policy/sample.go": sample} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := findMutants(root, "policy")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return found
+}
+
+// TestFindMutants checks that each kind of change is made, and only those.
+func TestFindMutants(t *testing.T) {
 	var got []string
-	for _, m := range found {
+	for _, m := range mutantsOfSample(t) {
 		before, after := m.lines()
 		got = append(got, before+" => "+after)
 		if _, err := format.Source(m.mutated()); err != nil {
@@ -63,6 +85,8 @@ func TestMutantsOf(t *testing.T) {
 		"continue => {}",
 		"return n - 1 => return n + 1",
 		"return n - 1 => return n - 2",
+		"return max(d, 1) > 0 => return min(d, 1) > 0",
+		"return max(d, 1) > 0 => return max(d, 1) >= 0",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -112,10 +136,7 @@ func TestEquivalentMutantsExist(t *testing.T) {
 // TestCombine checks that a file with several mutants is Go, and that the lines of an error
 // lead to the mutant that it is in.
 func TestCombine(t *testing.T) {
-	found, err := mutantsOf("policy/sample.go", []byte(sample))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := mutantsOfSample(t)
 	for i, m := range found {
 		m.number = i + 1
 	}
