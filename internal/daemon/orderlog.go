@@ -10,6 +10,7 @@ import (
 
 	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/quota"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -46,7 +47,7 @@ func (d *Daemon) processOwner(info *proc.Process) orderOwner {
 
 // orderShare divides the bytes of the journal that are for orders among owners. The rest of
 // journal.MaxOrders is for containers and for orders of the administrator.
-var orderShare = server.Share{All: journal.MaxOrders * 3 / 4, Each: journal.MaxOrders / 4}
+var orderShare = quota.Quota{All: journal.MaxOrders * 3 / 4, Each: journal.MaxOrders / 4}
 
 // keptValue is a value of the journal and its owner.
 type keptValue struct {
@@ -149,7 +150,7 @@ func (k *orderLog) put(j *journal.Store, key string, v keptValue) error {
 	if old.orderOwner == v.orderOwner {
 		mine -= old.bytes
 	}
-	if !v.all && !orderShare.Allows(mine+n-1, others+n-1) {
+	if !v.all && !orderShare.Allows(mine, others, n) {
 		if _, ok := k.written[key]; ok {
 			if err := k.remove(j, key); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/quota"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -80,7 +81,7 @@ func TestOrderOfRootIsNotTheUsers(t *testing.T) {
 // and again after they did fit. It says the same of bob on its own.
 func TestFullShareIsLoggedOnce(t *testing.T) {
 	share := orderShare
-	orderShare = server.Share{All: 64 << 10, Each: 1 << 10}
+	orderShare = quota.Quota{All: 64 << 10, Each: 1 << 10}
 	defer func() { orderShare = share }()
 	dir := journalDir(t)
 	s, log := newSlowProc(), &logBuffer{}
@@ -182,7 +183,7 @@ func TestKeeperSharesTheJournal(t *testing.T) {
 // no warning.
 func TestOrderThatDoesNotFitIsAnswered(t *testing.T) {
 	share := orderShare
-	orderShare = server.Share{All: 64 << 10, Each: 1 << 10}
+	orderShare = quota.Quota{All: 64 << 10, Each: 1 << 10}
 	defer func() { orderShare = share }()
 	s, b := newSlowProc(), newFakeBackend(journalDir(t))
 	d := newTestDaemon(b)

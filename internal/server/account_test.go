@@ -19,6 +19,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/quota"
 	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/userdb"
 )
@@ -165,7 +166,7 @@ func TestRequestsAreLimited(t *testing.T) {
 }
 
 func TestAdmission(t *testing.T) {
-	a := &admission{share: Share{All: 8, Each: 2}, open: map[uint32]int{}}
+	a := &admission{share: quota.Quota{All: 8, Each: 2}, open: map[uint32]int{}}
 	for range 2 {
 		if !a.enter(7) {
 			t.Fatal("a connection was refused below the limit")
@@ -434,7 +435,7 @@ func TestStreamsOfReaders(t *testing.T) {
 func TestRefusedConnectionsAffectNoUser(t *testing.T) {
 	n := rooted{rec: record.New(muteBegan, 0)}
 	s := New(n, Config{})
-	s.admission.share = Share{}
+	s.admission.share = quota.Quota{}
 	mine, other := net.Pipe()
 	defer mine.Close()
 	defer other.Close()

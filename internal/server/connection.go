@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/quota"
 )
 
 // connection is a connection of a caller, as the daemon has it.
@@ -127,7 +129,7 @@ const (
 
 // admission counts open connections on the unix socket.
 type admission struct {
-	share Share // of all accounts but root's
+	share quota.Quota // of all accounts but root's
 
 	mu    sync.Mutex
 	open  map[uint32]int // by account
@@ -142,14 +144,14 @@ func newAdmission() *admission {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		most = int(min(maxOfUsers, limit.Cur/2/descriptorsEach))
 	}
-	return &admission{share: Share{All: most, Each: maxOfAccount}, open: map[uint32]int{}}
+	return &admission{share: quota.Quota{All: most, Each: maxOfAccount}, open: map[uint32]int{}}
 }
 
 // enter counts a connection, or reports that the account or all of them have too many.
 func (a *admission) enter(account uint32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.share.Allows(a.open[account], a.users) {
+	if !a.share.Allows(a.open[account], a.users, 1) {
 		return false
 	}
 	a.users++

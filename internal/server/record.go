@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/quota"
 	"github.com/giveway/giveway/internal/record"
 	"golang.org/x/sys/unix"
 )
@@ -121,7 +122,7 @@ const (
 )
 
 // streamShare divides the streams among accounts.
-var streamShare = Share{All: maxStreams, Each: 8}
+var streamShare = quota.Quota{All: maxStreams, Each: 8}
 
 // streams counts the open streams.
 type streams struct {
@@ -144,7 +145,7 @@ func (s *streams) enter(by caller) (leave func(), err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if by.all && s.open[key] >= maxStreams || !by.all && !streamShare.Allows(s.open[key], s.all) {
+	if by.all && s.open[key] >= maxStreams || !by.all && !streamShare.Allows(s.open[key], s.all, 1) {
 		return nil, TooMany("stream the record: too many streams are open; close one, or read /v1/record")
 	}
 	count := func(n int) {

@@ -1,6 +1,10 @@
 package server
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/giveway/giveway/internal/quota"
+)
 
 // A front end keeps a reply in memory until the caller has read it, for answerTime at most. So the
 // bytes of replies that were not read are limited for each account. Callers that may do everything
@@ -8,7 +12,7 @@ import "sync"
 const smallReply = 16 << 10 // replies up to this size do not count: the number of connections bounds them
 
 // unreadShare divides the bytes of unread replies among accounts.
-var unreadShare = Share{All: 64 << 20, Each: 16 << 20}
+var unreadShare = quota.Quota{All: 64 << 20, Each: 16 << 20}
 
 // unread counts the bytes of replies that callers have not read.
 type unread struct {
@@ -22,7 +26,7 @@ type unread struct {
 func (u *unread) enter(account uint32, n int) (leave func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if mine := u.of[account]; mine > 0 && !unreadShare.Allows(mine+n-1, u.all+n-1) {
+	if mine := u.of[account]; mine > 0 && !unreadShare.Allows(mine, u.all, n) {
 		return nil, false
 	}
 	count := func(n int) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/quota"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/shimpage"
@@ -26,7 +27,7 @@ const (
 )
 
 // pageShare divides the other pages among accounts.
-var pageShare = server.Share{All: maxPages - pagesForRoot, Each: 224}
+var pageShare = quota.Quota{All: maxPages - pagesForRoot, Each: 224}
 
 // Limits on what is reported of the pages of an account in one turn: as many hints, as many
 // finished requests, and as many requests that have begun or ended unmeasured. The pages of the
@@ -216,7 +217,7 @@ func (b *Backend) refusal(v server.ShimProcess) error {
 		return server.Forbidden("this daemon manages the processes of another user")
 	case taken >= maxPages, !v.All && taken >= pageShare.All:
 		return server.TooMany("%d processes have loaded the shim already", taken)
-	case !v.All && !pageShare.Allows(mine, taken):
+	case !v.All && !pageShare.Allows(mine, taken, 1):
 		return server.TooMany("%d of your processes have loaded the shim already, and %d in all", mine, taken)
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/quota"
 )
 
 // A process that has the control device open costs the Watcher a pidfd, a goroutine and a
@@ -20,7 +22,6 @@ const (
 	placesShare   = 8    // at most one part in so many of the descriptors that the Watcher may have
 	accountShare  = 8    // one part in so many of the places is the most that an account may have
 	rootShare     = 4    // root has as many places of its own as one part in so many
-	placeAccounts = 128  // accounts for each of which a few places are reserved
 	maxUnkept     = 1024 // processes of an account that are remembered because there is no place for them
 	maxKnown      = 1024 // objects named by traced calls that are remembered for a process
 )
@@ -34,15 +35,13 @@ func mostPlaces() int {
 	return int(min(maxPlaces, limit.Cur/placesShare))
 }
 
-// hasPlace reports whether an account may have so many more places. Half of them are reserved
-// for the first few of each account; the other half an account may have as far as it is free.
+// hasPlace reports whether an account may have so many more places.
 func (w *Watcher) hasPlace(id uint32, a *account, places int) bool {
-	mine := a.places + places
 	if id == 0 {
-		return mine <= w.places/rootShare
+		return a.places+places <= w.places/rootShare
 	}
-	free, reserved := w.places-w.placesTaken-places, w.places/2
-	return free >= 0 && (mine <= max(1, reserved/placeAccounts) || mine <= min(w.places/accountShare, free-reserved))
+	q := quota.Quota{All: w.places, Each: w.places / accountShare}
+	return q.Allows(a.places, w.placesTaken, places)
 }
 
 // isControlled reports whether queues depend on a process: it has a group, or is a client of an

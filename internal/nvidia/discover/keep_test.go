@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/quota"
 )
 
 // startOpeners starts processes of the hostile user that have a number of open control devices
@@ -210,7 +211,7 @@ func TestPlaces(t *testing.T) {
 	for uid := uint32(2000); uid < 2100; uid++ {
 		fill(uid)
 	}
-	if n, few := fill(bob), maxPlaces/2/placeAccounts; n < few {
+	if n, few := fill(bob), maxPlaces/2/quota.Accounts; n < few {
 		t.Errorf("the last user: got %d places, want at least %d", n, few)
 	}
 	if n := fill(0); n != maxPlaces/rootShare || w.placesTaken > maxPlaces {
