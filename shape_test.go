@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"python": {},
 
 	"internal/proc":                {},
+	"internal/quota":               {},
 	"internal/userdb":              {"internal/proc"},
 	"internal/stats":               {},
 	"internal/safepath":            {},
@@ -64,7 +65,7 @@ var mayImport = map[string][]string{
 	"internal/nvidia/nvrm":          {},
 	"internal/nvidia/nvrm/nvrmtest": {"internal/drivertest", "internal/fusedev", "internal/nvidia/nvrm", "internal/sim"},
 	"internal/nvidia/nvtrace":       {"sched", "internal/hal", "internal/nvidia/nvrm", "internal/stats"},
-	"internal/nvidia/discover":      {"internal/hal", "internal/nvidia/nvrm", "internal/pool", "internal/proc"},
+	"internal/nvidia/discover":      {"internal/hal", "internal/nvidia/nvrm", "internal/pool", "internal/proc", "internal/quota"},
 
 	"internal/amd":              {"sched", "internal/hal", "internal/proc", "internal/amd/kfd"},
 	"internal/amd/kfd":          {},
@@ -72,7 +73,7 @@ var mayImport = map[string][]string{
 	"internal/amd/lab/amdbench": {"sched", "internal/format", "internal/htmlreport", "internal/sim", "internal/stats"},
 	"internal/amd/lab/hqd":      {},
 
-	"internal/shim":            {"sched", "internal/hal", "internal/proc", "internal/server", "internal/shim/pageabi", "internal/shim/shimpage"},
+	"internal/shim":            {"sched", "internal/hal", "internal/proc", "internal/quota", "internal/server", "internal/shim/pageabi", "internal/shim/shimpage"},
 	"internal/shim/pageabi":    {},
 	"internal/shim/shimpage":   {"internal/shim/pageabi", "internal/stats"},
 	"internal/shim/pageclient": {"client", "internal/shim/pageabi"},
@@ -94,7 +95,7 @@ var mayImport = map[string][]string{
 	"internal/bench":       {"internal/format", "internal/htmlreport", "internal/progress", "internal/stats"},
 	"internal/record":      {"sched", "api", "internal/hal"},
 	"internal/metrics":     {"api", "attr", "sched"},
-	"internal/server":      {"api", "attr", "internal/metrics", "internal/proc", "internal/record", "internal/safepath", "internal/shim/pageabi", "internal/userdb"},
+	"internal/server":      {"api", "attr", "internal/metrics", "internal/proc", "internal/quota", "internal/record", "internal/safepath", "internal/shim/pageabi", "internal/userdb"},
 	"internal/config":      {"sched", "policy", "attr", "api", "internal/metrics", "internal/proc", "internal/safepath", "internal/yamlfile", "internal/extpolicy"},
 	"internal/backends": {
 		"internal/config", "internal/guardian", "internal/hal", "internal/journal", "internal/proc", "internal/scenario",
@@ -102,7 +103,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/daemon": { // no vendor: internal/backends names them
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
-		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/replay", "internal/server", "internal/stats", "internal/userdb",
+		"internal/format", "internal/metrics", "internal/proc", "internal/quota", "internal/record", "internal/replay", "internal/server", "internal/stats", "internal/userdb",
 	},
 	"internal/describe":  {"api", "attr", "internal/format", "policy", "sched"},
 	"internal/top":       {"api", "attr", "client", "internal/describe", "internal/format", "sched"},

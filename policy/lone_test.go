@@ -157,7 +157,7 @@ func TestOnlyBatchQueue(t *testing.T) {
 		{"two", []sched.Queue{works, works}, []queueState{away, away}, -1, false},
 		{"beside one that has rested for long", []sched.Queue{rests, works}, []queueState{away, away}, 1, true},
 		{"beside one that has rested for a moment", []sched.Queue{rests, works}, []queueState{lately, away}, -1, false},
-		{"nobody has work", []sched.Queue{online, rests}, []queueState{away, away}, -1, true},
+		{"none has work", []sched.Queue{online, rests}, []queueState{away, away}, -1, true},
 		{"one that cannot be stopped", []sched.Queue{pool}, []queueState{away}, -1, false},
 	} {
 		v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: tt.queues}
