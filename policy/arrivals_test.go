@@ -55,6 +55,20 @@ func TestAnnouncedRequest(t *testing.T) {
 	}
 }
 
+// TestAnnouncedRequestStaysExpected checks that a request for which the device is being cleared stays expected
+// when the lead becomes shorter, so that nothing is started again for a moment.
+func TestAnnouncedRequestStaysExpected(t *testing.T) {
+	var a announced
+	now := sched.Time(time.Second)
+	q := sched.Queue{Counters: sched.Counters{Known: true}, Attr: sched.Attr{Expect: now.Add(10 * ms)}}
+	a.update(&q, now, 4*ms, 2*ms, 12*ms)
+	for _, lead := range []time.Duration{4 * ms, ms} {
+		if expected, clear, change := a.update(&q, now.Add(6*ms), lead, 2*ms, 12*ms); !expected || !clear || change != now.Add(12*ms) {
+			t.Errorf("lead of %v: expected %v, clear %v, change after %v; want both, and 12ms", lead, expected, clear, change.Sub(now))
+		}
+	}
+}
+
 // TestAnnouncedAgain checks that the next announcement begins anew, and that a second request which was
 // not announced is not expected.
 func TestAnnouncedAgain(t *testing.T) {

@@ -54,6 +54,33 @@ func TestQueueThatComesBackIsNext(t *testing.T) {
 	}
 }
 
+// TestWatchRest checks that a queue which begins to rest keeps whether it used its turn, and that the length of the
+// rest is known when it ends.
+func TestWatchRest(t *testing.T) {
+	st, start := &queueState{}, sched.Time(time.Second)
+	works := &sched.Queue{}
+	rests := &sched.Queue{Counters: sched.Counters{Submitted: 1, Launched: 1, Completed: 1, Known: true}}
+	for i, step := range []struct {
+		q        *sched.Queue
+		turn     bool // it has had the turn for long enough
+		usedTurn bool
+		lastRest time.Duration
+	}{
+		{works, true, false, 0},
+		{rests, false, false, 0},
+		{rests, true, false, 0},
+		{works, true, false, 2 * ms}, // since it completed a command
+		{rests, true, true, 2 * ms},
+		{rests, false, true, 2 * ms},
+		{works, false, true, 2 * ms},
+	} {
+		st.watchRest(step.q, start.Add(time.Duration(i)*ms), step.turn)
+		if st.usedTurn != step.usedTurn || st.lastRest != step.lastRest {
+			t.Errorf("step %d: used its turn %v, last rest %v; want %v, %v", i, st.usedTurn, st.lastRest, step.usedTurn, step.lastRest)
+		}
+	}
+}
+
 // TestFirstOfTwoThatComeBack checks that of two queues that came back the one with the lower virtual
 // time has the next turn.
 func TestFirstOfTwoThatComeBack(t *testing.T) {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -68,6 +69,34 @@ func TestProbesOfRequestClearAreRareAndShort(t *testing.T) {
 	c.clearedRequests(q, 100, 100*ms, 8*ms, 47*ms)
 	if clear, late := c.clearedRequests(q, 1000, 100*ms, 8*ms, 47*ms); clear+late != 1000 || late > 2*probedRequests {
 		t.Errorf("got %d of 1000 requests with a clear device and %d cleared late, want few cleared late and none not at all", clear, late)
+	}
+}
+
+// TestProbeOfRequestClear checks that a probe lets light queues run on in four requests: after the first six
+// requests, and then after 1024 others.
+func TestProbeOfRequestClear(t *testing.T) {
+	var c requestClear
+	q := countedQueue()
+	var probed []int
+	for i := range 2000 {
+		at := sched.Time(time.Duration(i+1) * 100 * ms)
+		if c.arrived(at, q); c.runsOn {
+			probed = append(probed, i)
+		}
+		c.watch(q, at.Add(ms), true)
+		c.update(q, at.Add(ms), true, false)
+		took := 8 * ms
+		if c.runsOn {
+			took = 20 * ms // longer, but not so much that the probe ends
+		}
+		q.Visits.Count += 20
+		q.Counters.Launched += 20
+		q.Served += 2 * ms
+		c.watch(q, at.Add(took), true)
+		c.update(q, at.Add(took), true, false)
+	}
+	if want := []int{6, 7, 8, 9, 1034, 1035, 1036, 1037}; !slices.Equal(probed, want) {
+		t.Errorf("light queues run on in the requests %v, want %v", probed, want)
 	}
 }
 

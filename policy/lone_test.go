@@ -135,6 +135,49 @@ func TestLoneQueueWithoutWork(t *testing.T) {
 	}
 }
 
+// TestLoneMeasure checks which visits of a window with the longer slice are those of a light queue, and that what the
+// queue was served before, alone or in visits of the default slice, does not count.
+func TestLoneMeasure(t *testing.T) {
+	const slice = 500 * us
+	at := sched.Time(time.Second)
+	before := sched.Queue{Slice: slice, Served: time.Minute, MeasuredAt: at, Visits: sched.Visits{Count: 1000, Full: 300, Alone: time.Second}}
+	for _, tt := range []struct {
+		name          string
+		visits, full  uint64
+		used          time.Duration
+		alone         time.Duration
+		judged, light bool
+	}{
+		{"light", windowVisits, 0, windowVisits * (slice*9/10 - 1), 0, true, true},
+		{"heavy", windowVisits, 0, windowVisits * slice * 9 / 10, 0, true, false},
+		{"too few visits", windowVisits - 1, 0, windowVisits * slice / 2, 0, false, false},
+		{"alone at times, too few visits", mixedVisits - 1, 0, mixedVisits * slice / 2, ms, false, false},
+		{"alone at times", mixedVisits, 0, mixedVisits*slice/2 + ms, ms, true, true},
+		{"light, and alone for much of the time", mixedVisits, 0, mixedVisits*slice/2 + time.Minute, time.Minute, true, true},
+		{"full visits beside light ones", windowVisits + 3, 3, windowVisits*slice/2 + 3*h200Device.Slice, 0, true, true},
+		{"full visits beside heavy ones", windowVisits + 3, 3, windowVisits*slice + 3*h200Device.Slice, 0, true, false},
+		{"full visits do not make a window", windowVisits + 2, 3, windowVisits * slice / 2, 0, false, false},
+	} {
+		var l lone
+		q := before
+		if judged, _ := l.measure(&h200Device, &q); judged {
+			t.Fatalf("%s: judged by the first measurement", tt.name)
+		}
+		q.MeasuredAt, q.Served = at.Add(10*ms), q.Served+tt.used
+		q.Visits.Count, q.Visits.Full, q.Visits.Alone = q.Visits.Count+tt.visits, q.Visits.Full+tt.full, q.Visits.Alone+tt.alone
+		if judged, light := l.measure(&h200Device, &q); judged != tt.judged || light != tt.light {
+			t.Errorf("%s: judged %v, light %v; want %v, %v", tt.name, judged, light, tt.judged, tt.light)
+		}
+	}
+	l, q := lone{}, before
+	q.Slice = h200Device.MinSharedSlice - 1
+	l.measure(&h200Device, &q)
+	q.MeasuredAt, q.Visits.Count = at.Add(10*ms), q.Visits.Count+100
+	if judged, _ := l.measure(&h200Device, &q); judged {
+		t.Error("judged with the minimum slice")
+	}
+}
+
 // TestOnlyBatchQueue checks which queue of several has its slice chosen, and that there is none beside
 // another that has work or had some just now.
 func TestOnlyBatchQueue(t *testing.T) {

@@ -818,6 +818,30 @@ func TestSideBySideBetweenRequests(t *testing.T) {
 	}
 }
 
+// TestNewcomersAreTriedSideBySide checks that light queues run side by side beside newcomers in a trial, also
+// where queues take turns beside online work, unless the user asked for turns.
+func TestNewcomersAreTriedSideBySide(t *testing.T) {
+	for _, tt := range []struct {
+		shared time.Duration // the parameter
+		tried  bool
+		want   bool
+	}{
+		{ownShared, true, true},
+		{ownShared, false, false},
+		{sched.MinSlice, true, false},
+	} {
+		p, v, states := lightNode(lightLoad, lightLoad)
+		sum, set := summary{inRotation: 2, rotationClass: sched.Batch, onlineSummary: onlineSummary{activeOnline: 1}}, p.ownSetting()
+		p.sharedSlice, set.sharedSlice = tt.shared, sched.MinSlice
+		countLoads(v, states, &sum)
+		p.watchLoads(v, states, &sum)
+		p.newcomersTried = tt.tried
+		if p.chooseSideBySide(v, states, &sum, &set); p.sharing != tt.want {
+			t.Errorf("shared %v, newcomers tried %v: side by side %v, want %v", tt.shared, tt.tried, p.sharing, tt.want)
+		}
+	}
+}
+
 // TestQueueThatLeavesOverlapsWithTheNext checks that at the end of a turn the queue that leaves,
 // whichever it is, runs beside the next, and that none does whose turn ends because it is idle.
 func TestQueueThatLeavesOverlapsWithTheNext(t *testing.T) {
