@@ -72,6 +72,22 @@ func TestProbesOfRequestClearAreRareAndShort(t *testing.T) {
 	}
 }
 
+// TestFollow checks that the score of a property changes by one with each request, and has limits, so that a few
+// requests change what is expected.
+func TestFollow(t *testing.T) {
+	score := 0
+	for _, want := range []int{1, 2, 3, 4, 5, 6, 7, 8, 8, 8} {
+		if follow(&score, true); score != want {
+			t.Errorf("got %d, want %d", score, want)
+		}
+	}
+	for _, want := range []int{7, 6, 5, 4, 3, 2, 1, 0, 0} {
+		if follow(&score, false); score != want {
+			t.Errorf("got %d, want %d", score, want)
+		}
+	}
+}
+
 // TestProbeOfRequestClear checks that a probe lets light queues run on in four requests: after the first six
 // requests, and then after 1024 others.
 func TestProbeOfRequestClear(t *testing.T) {
@@ -124,7 +140,7 @@ func TestDeviceIsNotClearForOtherRequests(t *testing.T) {
 	}{
 		{"many short visits", 20, 2 * ms, true, true},
 		{"few visits", manyVisits - 1, 500 * us, true, false},
-		{"visits that end with a slice", 20, 20*shortVisit + us, true, false},
+		{"visits that end with a slice", 20, 20*500*us + us, true, false},
 		{"light queues take turns", 20, 2 * ms, false, false},
 	} {
 		var c requestClear

@@ -556,6 +556,7 @@ func TestMLFQWakesForABoost(t *testing.T) {
 	v := &sched.View{Queues: []sched.Queue{{ID: 1}, {ID: 2}, {ID: 3, Attr: sched.Attr{Paused: true}}}}
 	for _, c := range []struct{ after, wake time.Duration }{
 		{0, 10 * ms},
+		{4 * ms, 10 * ms}, // for another reason, within the turn
 		{10 * ms, 20 * ms},
 		{20 * ms, 25 * ms}, // both are at the second level, where turns take 20 ms
 		{25 * ms, 35 * ms}, // boosted

@@ -291,6 +291,38 @@ func TestLadderNearlyLate(t *testing.T) {
 	}
 }
 
+// TestLadderEndsAProbeThatIsNearlyLate checks that a probe of a longer slice ends when one in a hundred requests is
+// expected to be late, and is paused, and that the chosen rung is not paused for that.
+func TestLadderEndsAProbeThatIsNearlyLate(t *testing.T) {
+	for _, probe := range []bool{true, false} {
+		x := newLadderRun(h200, ms)
+		x.choose(2)
+		x.never(1)
+		if probe {
+			x.setCurrent(1, x.now)
+		}
+		x.requests = probeRequests
+		for i := range x.requests {
+			x.spare[i] = 5 * ms
+			if i < x.requests/4 {
+				x.spare[i] = 3 * ms
+			}
+			if i < (x.requests+9)/10-1 {
+				x.spare[i] = ms
+			}
+		}
+		x.since, x.measured = x.now.Add(-2*probeTime), false
+		if !x.nearlyLate() {
+			t.Fatal("the requests are not nearly late")
+		}
+		was := x.rungs[2].retry
+		x.decide(x.now)
+		if x.current != 2 || x.chosen != 2 || x.rungs[2].retry != was {
+			t.Errorf("probe %v: on rung %d, chosen is %d, which may be tried in %v", probe, x.current, x.chosen, x.rungs[2].retry.Sub(x.now))
+		}
+	}
+}
+
 // TestLadderPausesTheRungThatItLeaves checks that a setting that was left because requests were
 // late is tried again after five seconds, and one that was left because a stricter one was
 // better for batch work after 20 s, although the settings in between are tried before.

@@ -160,7 +160,7 @@ func TestLoneMeasure(t *testing.T) {
 	} {
 		var l lone
 		q := before
-		if judged, _ := l.measure(&h200Device, &q); judged {
+		if judged, light := l.measure(&h200Device, &q); judged || light {
 			t.Fatalf("%s: judged by the first measurement", tt.name)
 		}
 		q.MeasuredAt, q.Served = at.Add(10*ms), q.Served+tt.used
@@ -173,7 +173,7 @@ func TestLoneMeasure(t *testing.T) {
 	q.Slice = h200Device.MinSharedSlice - 1
 	l.measure(&h200Device, &q)
 	q.MeasuredAt, q.Visits.Count = at.Add(10*ms), q.Visits.Count+100
-	if judged, _ := l.measure(&h200Device, &q); judged {
+	if judged, light := l.measure(&h200Device, &q); judged || light {
 		t.Error("judged with the minimum slice")
 	}
 }

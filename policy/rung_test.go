@@ -50,6 +50,37 @@ func TestQuietDoubles(t *testing.T) {
 	}
 }
 
+// TestOnlyTheFirstRequestJudgesAQuietPeriod checks that of the requests after a quiet period only one that began in it,
+// and is the first to finish, says whether it was quiet for too short a time.
+func TestOnlyTheFirstRequestJudgesAQuietPeriod(t *testing.T) {
+	now := sched.Time(time.Hour)
+	for _, tt := range []struct {
+		name  string
+		began []time.Duration // after the end of the quiet period
+		want  int
+	}{
+		{"one", []time.Duration{0}, 1},
+		{"two that wait", []time.Duration{0, 0}, 1},
+		{"one of a millisecond later", []time.Duration{ms}, 1},
+		{"a later one", []time.Duration{2 * ms}, 0},
+		{"a later one is the first to finish", []time.Duration{2 * ms, 0}, 0},
+	} {
+		p := newSLO().(*slo)
+		p.ladder.build(h200)
+		p.quietEnd = now
+		v := &sched.View{Now: now.Add(10 * ms), Devices: []sched.Device{h200}, Queues: []sched.Queue{
+			{ID: 1, Attr: sched.Attr{Class: sched.Online, SLO: 20 * ms}},
+		}}
+		for _, after := range tt.began {
+			p.finished = append(p.finished, finishedRequest{1, 10*ms - after, v.Now})
+		}
+		p.countRequests(v, p.requests.update(v.Queues))
+		if p.firstInTime != tt.want || p.quietEnd != 0 {
+			t.Errorf("%s: %d requests judge the quiet period, want %d", tt.name, p.firstInTime, tt.want)
+		}
+	}
+}
+
 // TestLadderKnowsWhetherItPredicts checks that slo knows from plan to plan whether light queues run side by
 // side only between regular requests: then late requests say that those were not regular.
 func TestLadderKnowsWhetherItPredicts(t *testing.T) {

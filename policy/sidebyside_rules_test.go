@@ -772,6 +772,16 @@ func TestLightQueueThatIsFarAheadTakesTurns(t *testing.T) {
 	if st := limit(2 * p.turn); st.overdrawn || st.ahead != 0 {
 		t.Errorf("when the others have caught up: it takes turns %v, ahead by %v; want side by side", st.overdrawn, st.ahead)
 	}
+	// Where queues keep to their weights, and no trace shows what a queue needs, its share is one turn.
+	p.weighted, states[0].sideBySide, states[0].ahead = true, true, 2*p.turn
+	if st := limit(p.turn / 2); st.overdrawn || st.ahead != 3*p.turn/2 {
+		t.Errorf("by weights, two turns ahead: it takes turns %v, ahead by %v after half a turn", st.overdrawn, st.ahead)
+	}
+	states[0].ahead = 2*p.turn + 1
+	if st := limit(0); !st.overdrawn {
+		t.Error("by weights, further ahead: it runs side by side")
+	}
+	p.weighted, states[0].overdrawn, states[0].ahead = false, false, 0
 	// Without a heavy queue that takes turns, no queue is kept from anything.
 	for _, change := range []func(st *queueState){
 		func(st *queueState) { st.takesTurns = false },

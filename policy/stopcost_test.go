@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -47,6 +48,31 @@ func TestStopCostChoosesWhatTakesLess(t *testing.T) {
 		runsOn, late := c.periods(1, 2000, stopTime, test.beside, test.stopped)
 		if test.runsOn && runsOn < 1900 || !test.runsOn && runsOn+late > 40 || test.stopped > 3*stopTime && runsOn+late > 0 {
 			t.Errorf("%v beside batch work, %v with a stop: got %d of 2000 without a stop and %d with a late one", test.beside, test.stopped, runsOn, late)
+		}
+	}
+}
+
+// TestFirstProbeOfStopCost checks that the first probe follows the sixth busy period, takes six of them, and that
+// there is none where busy periods are long.
+func TestFirstProbeOfStopCost(t *testing.T) {
+	for _, short := range []bool{true, false} {
+		var c stopCost
+		took := 1200 * us
+		if !short {
+			took++
+		}
+		var probe []int
+		for i := range 20 {
+			at := sched.Time(i+1) * sched.Time(10*ms)
+			if c.begin(at, 400*us, true); c.runsOn {
+				probe = append(probe, i)
+				c.end(at.Add(5 * ms))
+			} else {
+				c.end(at.Add(took))
+			}
+		}
+		if want := []int{6, 7, 8, 9, 10, 11}; short && !slices.Equal(probe, want) || !short && probe != nil {
+			t.Errorf("periods of %v: batch work runs on in %v, want in %v of short ones", took, probe, want)
 		}
 	}
 }
