@@ -232,8 +232,8 @@ func TestShortRests(t *testing.T) {
 		keeps  bool          // its turn in that
 	}{
 		{"after half a turn", 20 * ms, 2 * ms, 10 * ms, stop - 1, false},
-		{"after a useful turn", usefulTurn(&h200Device), 2 * ms, 10 * ms, stop - 1, false},
-		{"after a shorter one", usefulTurn(&h200Device) - 1, 2 * ms, 50 * ms, stop - 1, false},
+		{"after a useful turn", h200Device.Slice, 2 * ms, 10 * ms, stop - 1, false},
+		{"after a shorter one", h200Device.Slice - 1, 2 * ms, 50 * ms, stop - 1, false},
 		{"a rest as short as a stop", 20 * ms, stop, 10 * ms, stop - 1, true},
 		{"then one that is not", 20 * ms, stop, 10 * ms, stop, false},
 		{"a longer rest", 20 * ms, stop + 1, 10 * ms, stop - 1, false},
@@ -258,6 +258,9 @@ func TestShortRests(t *testing.T) {
 		if got := restStep(p, v, tt.second, false); got != tt.keeps {
 			t.Errorf("%s: it keeps its turn after %v of rest: %v, want %v", tt.name, tt.second, got, tt.keeps)
 		}
+	}
+	if got := usefulTurn(&sched.Device{Slice: 2 * ms, StopTime: 5 * ms}); got != 10*ms {
+		t.Errorf("where stops take 5 ms a turn is useful after %v, want after both of them", got)
 	}
 }
 
