@@ -139,7 +139,8 @@ func TestDeviceIsNotClearForOtherRequests(t *testing.T) {
 		clear   bool
 	}{
 		{"many short visits", 20, 2 * ms, true, true},
-		{"few visits", manyVisits - 1, 500 * us, true, false},
+		{"few visits", 5, 500 * us, true, false},
+		{"just many visits", 6, 500 * us, true, true},
 		{"visits that end with a slice", 20, 20*500*us + us, true, false},
 		{"light queues take turns", 20, 2 * ms, false, false},
 	} {
