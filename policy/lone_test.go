@@ -135,6 +135,57 @@ func TestLoneQueueWithoutWork(t *testing.T) {
 	}
 }
 
+// TestLoneQueueIsRechecked checks that a light queue has the minimum slice for a window every five seconds, so that
+// it does not keep the longer one when the online work no longer comes onto the device again and again.
+func TestLoneQueueIsRechecked(t *testing.T) {
+	n := newLoneNode(sched.Attr{})
+	n.run(time.Second)
+	var began []sched.Time
+	for was := n.policy.lone.phase; len(began) < 4 && n.view.Now < sched.Time(time.Minute); was = n.policy.lone.phase {
+		if n.run(ms); n.policy.lone.phase == loneRecheck && was != loneRecheck {
+			began = append(began, n.view.Now)
+		}
+	}
+	for i := 1; i < len(began); i++ {
+		if every := began[i].Sub(began[i-1]); every < 5*time.Second || every > 5200*ms {
+			t.Errorf("recheck %d begins %v after the one before, want five seconds and a window", i+1, every)
+		}
+	}
+	if len(began) < 4 {
+		t.Errorf("got %d rechecks in a minute, want 4 at least", len(began))
+	}
+}
+
+// TestLoneIsForShortSlices checks which settings let it choose a slice: those with bursts, a slice too short to share, and
+// a longer one for queues that run side by side.
+func TestLoneIsForShortSlices(t *testing.T) {
+	good := setting{bursts: true, slice: sched.MinSlice, sharedSlice: 500 * us}
+	for _, tt := range []struct {
+		name   string
+		change func(set *setting)
+		want   bool
+	}{
+		{"as it is", func(*setting) {}, true},
+		{"no bursts", func(set *setting) { set.bursts = false }, false},
+		{"the default slice", func(set *setting) { set.slice = 0 }, false},
+		{"a slice that can be shared", func(set *setting) { set.slice = h200Device.MinSharedSlice }, false},
+		{"the default slice side by side", func(set *setting) { set.sharedSlice = 0 }, false},
+		{"turns", func(set *setting) { set.sharedSlice = sched.MinSlice }, false},
+	} {
+		n := newLoneNode(sched.Attr{})
+		n.run(time.Second)
+		if n.policy.lone.phase != loneLight {
+			t.Fatalf("the phase is %d, want loneLight", n.policy.lone.phase)
+		}
+		set := good
+		tt.change(&set)
+		n.policy.lone.update(&n.view, n.policy.states.update(n.view.Queues), &set, false)
+		if got := n.policy.lone.phase != loneOff; got != tt.want {
+			t.Errorf("%s: it chooses the slice %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestLoneMeasure checks which visits of a window with the longer slice are those of a light queue, and that what the
 // queue was served before, alone or in visits of the default slice, does not count.
 func TestLoneMeasure(t *testing.T) {

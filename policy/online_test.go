@@ -106,6 +106,26 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 	}
 }
 
+// TestEarlyRequestEndsTheClearTime checks that a request that is known from the trace only, and came up to half a
+// period before it was expected, is the one for which the device is clear.
+func TestEarlyRequestEndsTheClearTime(t *testing.T) {
+	for _, c := range []struct {
+		early time.Duration
+		clear bool
+	}{{onlinePeriod * 5 / 11, false}, {onlinePeriod * 6 / 11, true}} {
+		o := newOnlineTest(false)
+		next := o.last.Add(onlinePeriod)
+		at := next.Add(-ms)
+		if clear, _ := o.updateClear(&o.q, at, onlineClear); !clear {
+			t.Fatal("not clear for the expected request")
+		}
+		o.arrival = next.Add(-c.early)
+		if clear, _ := o.updateClear(&o.q, at, onlineClear); clear != c.clear {
+			t.Errorf("one came %v early: clear %v, want %v", c.early, clear, c.clear)
+		}
+	}
+}
+
 // TestDeviceIsClearOncePerRequest checks that the device is not cleared a second time for a
 // request that came and ended early.
 func TestDeviceIsClearOncePerRequest(t *testing.T) {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -78,6 +79,35 @@ func TestOnlyTheFirstRequestJudgesAQuietPeriod(t *testing.T) {
 		if p.firstInTime != tt.want || p.quietEnd != 0 {
 			t.Errorf("%s: %d requests judge the quiet period, want %d", tt.name, p.firstInTime, tt.want)
 		}
+	}
+}
+
+// TestQuietDeviceHasNoLimits checks that batch work has neither a short slice nor a bound while it is quiet, whether the
+// device has slices or not.
+func TestQuietDeviceHasNoLimits(t *testing.T) {
+	for _, dev := range []sched.Device{h200, plainGPU} {
+		p := newSLO().(*slo)
+		v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{dev}, Queues: []sched.Queue{
+			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: 10 * ms}, Counters: sched.Counters{Submitted: 1, Launched: 1, Completed: 1, Known: true}},
+			{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
+		}}
+		p.Plan(v)
+		p.lastRequest = v.Now
+		v.Now = v.Now.Add(time.Minute)
+		plan := p.Plan(v)
+		i := slices.IndexFunc(plan.Grants, func(g sched.Grant) bool { return g.Queue == 2 })
+		if !p.isQuiet || i < 0 || plan.Grants[i].Slice != 0 || plan.Grants[i].Bound != 0 {
+			t.Errorf("device with slices %v: quiet %v, grants %+v", dev.Sliced(), p.isQuiet, plan.Grants)
+		}
+	}
+}
+
+// TestLadderStaysOnItsFirstRung checks that there is no milder rung to try than the first.
+func TestLadderStaysOnItsFirstRung(t *testing.T) {
+	x := newLadderRun(h200, ms)
+	x.choose(0)
+	if x.move(x.now); x.current != 0 || x.chosen != 0 {
+		t.Errorf("on rung %d, chosen is %d, want 0", x.current, x.chosen)
 	}
 }
 

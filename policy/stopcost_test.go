@@ -136,6 +136,39 @@ func TestBusyPeriodsAreApartByLinger(t *testing.T) {
 	}
 }
 
+// TestOnlineWorkIsRecent checks that online work on a device without slices counts as present for two seconds after
+// its last piece, as far as there is still an online queue.
+func TestOnlineWorkIsRecent(t *testing.T) {
+	p, start := makeGiveway(), sched.Time(time.Second)
+	recent := func(at sched.Time, dev *sched.Device, serving, hasOnline bool) bool {
+		s := summary{inRotation: 1}
+		s.hasOnline = hasOnline
+		p.updateBusy(at, dev, serving, true, &s)
+		return s.recentOnline
+	}
+	if recent(start, &plainGPU, false, true) {
+		t.Error("before the first work")
+	}
+	recent(start, &plainGPU, true, true)
+	end := start.Add(100 * ms)
+	for _, c := range []struct {
+		after     time.Duration
+		dev       *sched.Device
+		hasOnline bool
+		want      bool
+	}{
+		{0, &plainGPU, true, true},
+		{2*time.Second - 1, &plainGPU, true, true},
+		{2*time.Second - 1, &plainGPU, false, false},
+		{2*time.Second - 1, &h200Device, true, false}, // there it is known for each queue
+		{2 * time.Second, &plainGPU, true, false},
+	} {
+		if got := recent(end.Add(c.after), c.dev, false, c.hasOnline); got != c.want {
+			t.Errorf("%v after the end, slices %v, an online queue %v: got %v, want %v", c.after, c.dev.Sliced(), c.hasOnline, got, c.want)
+		}
+	}
+}
+
 // TestBatchWorkRunsOnForATime checks when batch work that runs on beside online work is looked at
 // again: 9/8 of what a busy period takes with a stop after it began, whenever the last one ended,
 // and when linger is over once the online work is done.

@@ -107,12 +107,11 @@ func (b *fakeBackend) offer(p proc.Process) (hal.QueueHandle, error) {
 }
 
 // fakeQueue is a queue whose slice is at offset 0 of a file, whose level of stopping is at
-// offset 8, and how often this daemon started it at offset 16.
+// offset 8, and how often it was started, by any daemon, at offset 16.
 type fakeQueue struct {
-	b      *fakeBackend
-	f      *os.File
-	pid    int
-	starts uint64
+	b   *fakeBackend
+	f   *os.File
+	pid int
 }
 
 func (q *fakeQueue) put(at int64, v uint64) error {
@@ -150,8 +149,9 @@ func (q *fakeQueue) Restore() error {
 	if err := q.put(8, 0); err != nil {
 		return err
 	}
-	q.starts++
-	return q.put(16, q.starts)
+	var starts [8]byte
+	_, _ = q.f.ReadAt(starts[:], 16) // the file may be shorter: none yet
+	return q.put(16, binary.LittleEndian.Uint64(starts[:])+1)
 }
 
 func (q *fakeQueue) Abandon() error { return q.f.Close() }
