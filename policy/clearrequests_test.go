@@ -89,12 +89,12 @@ func TestFollow(t *testing.T) {
 }
 
 // TestProbeOfRequestClear checks that a probe lets light queues run on in four requests: after the first six
-// requests, and then after 1024 others.
+// requests, then after 1024 others, and then each time after 4096 others.
 func TestProbeOfRequestClear(t *testing.T) {
 	var c requestClear
 	q := countedQueue()
 	var probed []int
-	for i := range 2000 {
+	for i := range 10_000 {
 		at := sched.Time(time.Duration(i+1) * 100 * ms)
 		if c.arrived(at, q); c.runsOn {
 			probed = append(probed, i)
@@ -111,7 +111,7 @@ func TestProbeOfRequestClear(t *testing.T) {
 		c.watch(q, at.Add(took), true)
 		c.update(q, at.Add(took), true, false)
 	}
-	if want := []int{6, 7, 8, 9, 1034, 1035, 1036, 1037}; !slices.Equal(probed, want) {
+	if want := []int{6, 7, 8, 9, 1034, 1035, 1036, 1037, 5134, 5135, 5136, 5137, 9234, 9235, 9236, 9237}; !slices.Equal(probed, want) {
 		t.Errorf("light queues run on in the requests %v, want %v", probed, want)
 	}
 }

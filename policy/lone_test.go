@@ -186,6 +186,17 @@ func TestLoneIsForShortSlices(t *testing.T) {
 	}
 }
 
+// TestLoneTrialsAreRarer checks that the wait after a failed trial doubles from ten seconds to two minutes.
+func TestLoneTrialsAreRarer(t *testing.T) {
+	var l lone
+	now := sched.Time(time.Hour)
+	for _, want := range []time.Duration{10, 20, 40, 80, 120, 120} {
+		if l.fail(now, visitCount{}); l.wait != want*time.Second || l.next != now.Add(want*time.Second) || l.phase != loneOff {
+			t.Errorf("the next trial waits for %v, until %v; want %v s", l.wait, l.next.Sub(now), int64(want))
+		}
+	}
+}
+
 // TestLoneMeasure checks which visits of a window with the longer slice are those of a light queue, and that what the
 // queue was served before, alone or in visits of the default slice, does not count.
 func TestLoneMeasure(t *testing.T) {
