@@ -92,6 +92,23 @@ func TestGaugeLeavesOutPauses(t *testing.T) {
 	if r := loop(); r.wall != 700*ms {
 		t.Errorf("after 100 ms without requests: got %v, want 700ms", r.wall)
 	}
+	for wait, counts := range map[time.Duration]bool{310 * ms: true, 330 * ms: false} { // eight times as long as usual
+		x = newGaugeRun()
+		for range 40 {
+			x.pass(10*ms, 1, 5*ms, ms)
+			x.pass(40*ms, 0, 0, 40*ms)
+		}
+		x.pass(10*ms, 1, 5*ms, ms)
+		before := x.l.rungs[x.l.current].wall
+		x.pass(wait, 0, 0, wait)
+		got, want := x.pass(10*ms, 1, 5*ms, ms).wall-before, 10*ms
+		if counts {
+			want += wait
+		}
+		if got != want {
+			t.Errorf("%v without requests, usually 40 ms: got %v more, want %v", wait, got, want)
+		}
+	}
 	x = newGaugeRun()
 	var r *rung
 	for range 5 {

@@ -146,6 +146,62 @@ func TestWhichQueuesRunBeside(t *testing.T) {
 	}
 }
 
+// TestSlowCallsAreForgottenSlowly checks that what slow calls take falls by one part in 500 of its distance to the mean
+// with each clearing, so that one call in a hundred still counts when the next of them comes.
+func TestSlowCallsAreForgottenSlowly(t *testing.T) {
+	var c clearing
+	for range 100 {
+		c.add(ms)
+	}
+	c.add(1800 * us)
+	want := 1800 * us
+	for range 100 {
+		c.add(ms)
+		want -= (want - c.call.mean) / 500
+	}
+	if c.slow != want {
+		t.Errorf("after 100 quick calls slow ones count as %v, want %v", c.slow, want)
+	}
+}
+
+// TestTrialsBesideOnlineWorkAreSmall checks how many newcomers are tried at a time.
+func TestTrialsBesideOnlineWorkAreSmall(t *testing.T) {
+	for online, want := range map[int]int{0: 12, 1: 3} {
+		p, _, _ := lightNode(lightLoad)
+		sum := summary{onlineSummary: onlineSummary{activeOnline: online}}
+		if p.updateTrial(sched.Time(time.Hour), &h200Device, 9, &sum); p.trial.most != want {
+			t.Errorf("%d online queues: %d newcomers are tried at a time, want %d", online, p.trial.most, want)
+		}
+	}
+}
+
+// TestLongCommands checks which batch queue has commands so long that queues take turns on a serial device:
+// they are half a turn or longer, and it is not known to be light.
+func TestLongCommands(t *testing.T) {
+	serial := sched.Device{Serial: true}
+	for _, tt := range []struct {
+		name    string
+		dev     sched.Device
+		verdict load
+		command time.Duration
+		want    bool
+	}{
+		{"half a turn", serial, unknownLoad, 25 * ms, true},
+		{"shorter", serial, unknownLoad, 25*ms - 1, false},
+		{"a heavy queue", serial, heavyLoad, 25 * ms, true},
+		{"a light queue", serial, lightLoad, 25 * ms, false},
+		{"a device that runs several at a time", sched.Device{}, unknownLoad, 25 * ms, false},
+	} {
+		for _, before := range []bool{false, true} {
+			s, st := summary{longCommands: before}, &queueState{}
+			st.load.verdict, st.work.command = tt.verdict, tt.command
+			if countBatch(&tt.dev, &sched.Queue{}, st, &s); s.longCommands != (before || tt.want) {
+				t.Errorf("%s, beside one with long commands %v: got %v", tt.name, before, s.longCommands)
+			}
+		}
+	}
+}
+
 // TestClearLead checks how long before a request the device is cleared: for each queue that has to
 // be stopped by the stop time of the device before it is known, then by what calls took, with a
 // reserve of an eighth, or up to what the slow ones took, and at most as much again.

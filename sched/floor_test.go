@@ -87,7 +87,7 @@ func TestFirstFloorTurnIsPatient(t *testing.T) {
 			}
 		}
 	}
-	if len(began) < 3 || began[0] < sched.Time(800*ms) || began[0] > sched.Time(810*ms) || began[2].Sub(began[1]) > 190*ms {
+	if len(began) < 3 || began[0] != sched.Time(800*ms) || began[2].Sub(began[1]) > 190*ms {
 		t.Errorf("floor turns begin at %v, want the first after 800 ms and the next 180 ms apart", began)
 	}
 }
