@@ -88,9 +88,13 @@ func TestGaugeLeavesOutPauses(t *testing.T) {
 	if r := loop(); r.wall != 400*ms || r.requests != 800 {
 		t.Errorf("a loop that pauses: got %v requests in %v, want 800 in 400ms", r.requests, r.wall)
 	}
-	x.pass(100*ms, 0, 0, 100*ms) // a moment is no pause
-	if r := loop(); r.wall != 700*ms {
-		t.Errorf("after 100 ms without requests: got %v, want 700ms", r.wall)
+	x.pass(125*ms, 0, 0, 125*ms) // a moment is no pause
+	if r := loop(); r.wall != 725*ms {
+		t.Errorf("after 125 ms without requests: got %v, want 725ms", r.wall)
+	}
+	x.pass(126*ms, 0, 0, 126*ms)
+	if r := loop(); r.wall != 925*ms {
+		t.Errorf("after 126 ms without requests: got %v, want 925ms", r.wall)
 	}
 	for wait, counts := range map[time.Duration]bool{310 * ms: true, 330 * ms: false} { // eight times as long as usual
 		x = newGaugeRun()

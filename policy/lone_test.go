@@ -186,6 +186,43 @@ func TestLoneIsForShortSlices(t *testing.T) {
 	}
 }
 
+// TestLoneCountsFromTheFirstPlan checks that visits before the first plan do not lead to a trial.
+func TestLoneCountsFromTheFirstPlan(t *testing.T) {
+	n := newLoneNode(sched.Attr{})
+	n.run(time.Second)
+	n.policy.lone = lone{queues: n.policy.lone.queues}
+	set := setting{bursts: true, slice: sched.MinSlice, sharedSlice: 500 * us}
+	n.policy.lone.update(&n.view, n.policy.states.update(n.view.Queues), &set, false)
+	if l := &n.policy.lone; l.phase != loneOff || l.from.at != countVisits(&n.view).at {
+		t.Errorf("after the first plan the phase is %d, and visits count from %v", l.phase, time.Duration(l.from.at))
+	}
+}
+
+// TestLoneHeavyAfterThreeWindows checks that a light queue loses the longer slice after three windows in a row
+// that are those of a heavy queue, not after fewer.
+func TestLoneHeavyAfterThreeWindows(t *testing.T) {
+	const slice = 500 * us
+	l := lone{phase: loneLight, since: sched.Time(time.Second), next: 1}
+	q := sched.Queue{Slice: slice, MeasuredAt: sched.Time(time.Second)}
+	window := func(each time.Duration) lonePhase {
+		for range 2 { // the first measurement begins the window
+			q.MeasuredAt = q.MeasuredAt.Add(ms)
+			l.change(q.MeasuredAt, &h200Device, &q, visitCount{at: q.MeasuredAt})
+			q.Visits.Count += windowVisits
+			q.Served += windowVisits * each
+		}
+		return l.phase
+	}
+	for i, each := range []time.Duration{slice, slice, slice / 2, slice, slice} {
+		if phase := window(each); phase != loneLight {
+			t.Errorf("after window %d the phase is %d, want light", i+1, phase)
+		}
+	}
+	if phase := window(slice); phase != loneOff {
+		t.Errorf("after three heavy windows the phase is %d, want off", phase)
+	}
+}
+
 // TestLoneTrialsAreRarer checks that the wait after a failed trial doubles from ten seconds to two minutes.
 func TestLoneTrialsAreRarer(t *testing.T) {
 	var l lone

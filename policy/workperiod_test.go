@@ -47,6 +47,24 @@ func TestLoadByCounters(t *testing.T) {
 	}
 }
 
+// TestTimeOfACommand checks that the device time of the last periods is divided among the commands completed in
+// them; without one it is that of one command.
+func TestTimeOfACommand(t *testing.T) {
+	for commands, want := range map[uint64]time.Duration{0: 80 * ms, 1: 10 * ms, 4: 2500 * us} {
+		w, q := workPeriods{}, sched.Queue{}
+		w.watch(&q, unknownLoad)
+		for range 8 {
+			q.Served += 10 * ms
+			q.Counters.Completed += commands
+			q.Counters.Idled++
+			w.watch(&q, unknownLoad)
+		}
+		if w.command != want {
+			t.Errorf("%d commands in each period of 10 ms: got %v for one, want %v", commands, w.command, want)
+		}
+	}
+}
+
 // TestLoadByCountersBeginsAnew checks that after a long period eight short ones are needed again, and
 // that several periods between two plans count.
 func TestLoadByCountersBeginsAnew(t *testing.T) {
