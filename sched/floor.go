@@ -258,11 +258,10 @@ func (t *floorTurn) sliceEnd(d *device, q *Queue, missing time.Duration) (end Ti
 // floorTurnOver reports whether the current turn is over, and starts the rest.
 func (s *Scheduler) floorTurnOver(d *device) bool {
 	turn := &d.floor
-	took := s.now.Sub(turn.began)
+	took, longest := s.now.Sub(turn.began), floorStretch*turn.length
 	i, ok := d.index(turn.queue)
 	if ok {
-		q := &d.queues[i]
-		limit := floorStretch * turn.length
+		q, limit := &d.queues[i], longest
 		if !q.Ready() {
 			limit = turn.length // the queue may be between two requests
 		}
@@ -281,7 +280,8 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 			q.floor.at -= Time(float64(turn.period) * float64(missing) / float64(turn.length))
 		}
 	}
-	turn.rest, turn.due = s.now.Add(floorRest*took), s.now
+	// A machine that stood still during the turn must not make the rest as long.
+	turn.rest, turn.due = s.now.Add(floorRest*min(took, longest)), s.now
 	return true
 }
 

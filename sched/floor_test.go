@@ -67,6 +67,43 @@ func TestFloorRestsBetweenTurns(t *testing.T) {
 	}
 }
 
+// TestFloorAfterAStall checks that a queue which starves gets its next floor turn within the floor's window of 5 s,
+// although the machine stood still for a minute, during its floor turn or between two.
+func TestFloorAfterAStall(t *testing.T) {
+	for _, in := range []string{"a turn", "a rest"} {
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return grantUpTo(1) }})
+		var events []sched.Event
+		for id := range 3 {
+			events = append(events, sched.Event{Kind: sched.QueueOpened, Queue: sched.QueueID(id + 1), Device: "gpu0", Can: sched.CanInterrupt})
+		}
+		runs, starts := map[sched.QueueID]bool{}, 0
+		var stalled sched.Time
+		began := map[sched.QueueID]sched.Time{} // of the first turn after the stall
+		for now := sched.Time(0); len(began) < 2 && (stalled == 0 || now < stalled.Add(time.Minute)); now = now.Add(ms) {
+			actions, _ := s.Step(now, events)
+			events = events[:0]
+			for _, a := range actions {
+				events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+				if runs[a.Queue] = a.Verb == sched.Start; !runs[a.Queue] {
+					continue
+				}
+				if starts++; stalled > 0 && began[a.Queue] == 0 {
+					began[a.Queue] = now
+				}
+			}
+			if inTurn := runs[2] || runs[3]; stalled == 0 && starts >= 5 && inTurn == (in == "a turn") {
+				now = now.Add(time.Minute)
+				stalled = now
+			}
+		}
+		for id := sched.QueueID(2); id <= 3; id++ {
+			if began[id] == 0 || began[id].Sub(stalled) > 5*time.Second {
+				t.Errorf("a stall in %s: queue %d has its next floor turn %v later, want 5s at most", in, id, began[id].Sub(stalled))
+			}
+		}
+	}
+}
+
 // TestFirstFloorTurnIsPatient checks that a queue waits at least 800 ms for its first floor turn,
 // also if its floor turns are short and frequent: a queue that waits for its turn in a rotation
 // does not starve. The next ones follow after a period.
