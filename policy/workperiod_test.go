@@ -248,3 +248,30 @@ func TestQueuesWithoutTrace(t *testing.T) {
 		}
 	}
 }
+
+// TestLongCommands checks which batch queue has commands so long that queues take turns on a serial device:
+// they are half a turn or longer, and it is not known to be light.
+func TestLongCommands(t *testing.T) {
+	serial := sched.Device{Serial: true}
+	for _, tt := range []struct {
+		name    string
+		dev     sched.Device
+		verdict load
+		command time.Duration
+		want    bool
+	}{
+		{"half a turn", serial, unknownLoad, 25 * ms, true},
+		{"shorter", serial, unknownLoad, 25*ms - 1, false},
+		{"a heavy queue", serial, heavyLoad, 25 * ms, true},
+		{"a light queue", serial, lightLoad, 25 * ms, false},
+		{"a device that runs several at a time", sched.Device{}, unknownLoad, 25 * ms, false},
+	} {
+		for _, before := range []bool{false, true} {
+			s, st := summary{longCommands: before}, &queueState{}
+			st.load.verdict, st.work.command = tt.verdict, tt.command
+			if countBatch(&tt.dev, &sched.Queue{}, st, &s); s.longCommands != (before || tt.want) {
+				t.Errorf("%s, beside one with long commands %v: got %v", tt.name, before, s.longCommands)
+			}
+		}
+	}
+}

@@ -411,6 +411,17 @@ type planner func(*sched.View) sched.Plan
 
 func (p planner) Plan(v *sched.View) sched.Plan { return p(v) }
 
+// batchBesideOnline returns a scheduler, and the events that open an online queue with a long slice, and a batch
+// queue with this one. Neither can be stopped.
+func batchBesideOnline(slice time.Duration) (*sched.Scheduler, []sched.Event) {
+	p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: slice}}}}
+	return sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }}), []sched.Event{
+		{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond}},
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Online}},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
+	}
+}
+
 // TestFloorSeesServiceWithoutProgress checks that a queue that cannot be stopped, and that is on
 // the device for a fifth of the time in visits that are cut off at once, gets floor turns in one
 // piece, and that one whose visits are longer gets none. Of each visit 100 us are no progress.
@@ -426,13 +437,7 @@ func TestFloorSeesServiceWithoutProgress(t *testing.T) {
 		{"long visits", sched.MinSlice, 2, false},
 		{"a longer slice, with which each visit is progress", 500 * time.Microsecond, 20, false},
 	} {
-		p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: c.slice}}}}
-		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
-		events := []sched.Event{
-			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond}},
-			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Online}},
-			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
-		}
+		s, events := batchBesideOnline(c.slice)
 		served, visits, long, slice := time.Duration(0), uint64(0), 0, time.Duration(0)
 		for now := sched.Time(0); now < sched.Time(5*time.Second); now = now.Add(10 * time.Millisecond) {
 			for range 10 {
@@ -475,15 +480,10 @@ func TestFloorSeesServiceWithoutProgressByTheClock(t *testing.T) {
 		{"beside a queue with work", sched.Counters{Submitted: 2, Launched: 2, Known: true}, true},
 		{"beside one that may have none", sched.Counters{}, false},
 	} {
-		p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: sched.MinSlice}}}}
-		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
-		events := []sched.Event{
-			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond}},
-			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Online}},
-			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
-			{Kind: sched.Progressed, Queue: 1, Counters: c.other},
-			{Kind: sched.Progressed, Queue: 2, Counters: sched.Counters{Submitted: 2, Launched: 2, Known: true}},
-		}
+		s, events := batchBesideOnline(sched.MinSlice)
+		events = append(events,
+			sched.Event{Kind: sched.Progressed, Queue: 1, Counters: c.other},
+			sched.Event{Kind: sched.Progressed, Queue: 2, Counters: sched.Counters{Submitted: 2, Launched: 2, Known: true}})
 		long := 0
 		for now := sched.Time(0); now < sched.Time(5*time.Second); now = now.Add(time.Millisecond) {
 			actions, _ := s.Step(now, events)

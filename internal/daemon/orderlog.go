@@ -45,9 +45,9 @@ func (d *Daemon) processOwner(info *proc.Process) orderOwner {
 	return orderOwner{account: d.account(cmp.Or(info.UID, info.Starter))}
 }
 
-// orderShare divides the bytes of the journal that are for orders among owners. The rest of
+// orderQuota divides the bytes of the journal that are for orders among owners. The rest of
 // journal.MaxOrders is for containers and for orders of the administrator.
-var orderShare = quota.Quota{All: journal.MaxOrders * 3 / 4, Each: journal.MaxOrders / 4}
+var orderQuota = quota.Quota{All: journal.MaxOrders * 3 / 4, Each: journal.MaxOrders / 4}
 
 // keptValue is a value of the journal and its owner.
 type keptValue struct {
@@ -150,7 +150,7 @@ func (k *orderLog) put(j *journal.Store, key string, v keptValue) error {
 	if old.orderOwner == v.orderOwner {
 		mine -= old.bytes
 	}
-	if !v.all && !orderShare.Allows(mine, others, n) {
+	if !v.all && !orderQuota.Allows(mine, others, n) {
 		if _, ok := k.written[key]; ok {
 			if err := k.remove(j, key); err != nil {
 				return err

@@ -80,9 +80,9 @@ func TestOrderOfRootIsNotTheUsers(t *testing.T) {
 // TestFullShareIsLoggedOnce: orders of alice do not fit in her share of the journal. The log says so once,
 // and again after they did fit. It says the same of bob on its own.
 func TestFullShareIsLoggedOnce(t *testing.T) {
-	share := orderShare
-	orderShare = quota.Quota{All: 64 << 10, Each: 1 << 10}
-	defer func() { orderShare = share }()
+	share := orderQuota
+	orderQuota = quota.Quota{All: 64 << 10, Each: 1 << 10}
+	defer func() { orderQuota = share }()
 	dir := journalDir(t)
 	s, log := newSlowProc(), &logBuffer{}
 	d := newTestDaemon(newFakeBackend(dir))
@@ -127,7 +127,7 @@ func TestFullShareHidesNoWriteError(t *testing.T) {
 	j := openJournal(journalDir(t))
 	var k orderLog
 	k.load(j)
-	large := keptTree{By: server.Caller{Pod: string(make([]byte, orderShare.Each))}}
+	large := keptTree{By: server.Caller{Pod: string(make([]byte, orderQuota.Each))}}
 	all := map[string]keptValue{keptTrees + "1": {orderOwner{account: alice}, large}}
 	if err := k.replace(j, all); !errors.Is(err, errNoRoom) {
 		t.Errorf("got %v, want %v", err, errNoRoom)
@@ -157,8 +157,8 @@ func TestKeeperSharesTheJournal(t *testing.T) {
 	}
 	first := orderOwner{account: 1000}
 	n := fill(first)
-	if n == 0 || k.bytes[first] > orderShare.Each {
-		t.Errorf("got %d values with %d bytes, want some and at most %d bytes", n, k.bytes[first], orderShare.Each)
+	if n == 0 || k.bytes[first] > orderQuota.Each {
+		t.Errorf("got %d values with %d bytes, want some and at most %d bytes", n, k.bytes[first], orderQuota.Each)
 	}
 	if others := fill(orderOwner{account: 1001}); others < n/2 {
 		t.Errorf("the second user got %d values, the first %d", others, n)
@@ -182,9 +182,9 @@ func TestKeeperSharesTheJournal(t *testing.T) {
 // carried out, and its answer warns that it ends with the daemon. Orders that fit, of bob and of root, have
 // no warning.
 func TestOrderThatDoesNotFitIsAnswered(t *testing.T) {
-	share := orderShare
-	orderShare = quota.Quota{All: 64 << 10, Each: 1 << 10}
-	defer func() { orderShare = share }()
+	share := orderQuota
+	orderQuota = quota.Quota{All: 64 << 10, Each: 1 << 10}
+	defer func() { orderQuota = share }()
 	s, b := newSlowProc(), newFakeBackend(journalDir(t))
 	d := newTestDaemon(b)
 	d.procs, d.cfg.Journal = s, openJournal(b.dir)

@@ -166,7 +166,7 @@ func TestRequestsAreLimited(t *testing.T) {
 }
 
 func TestAdmission(t *testing.T) {
-	a := &admission{share: quota.Quota{All: 8, Each: 2}, open: map[uint32]int{}}
+	a := &admission{quota: quota.Quota{All: 8, Each: 2}, open: map[uint32]int{}}
 	for range 2 {
 		if !a.enter(7) {
 			t.Fatal("a connection was refused below the limit")
@@ -426,7 +426,7 @@ func TestStreamsOfReaders(t *testing.T) {
 			}
 		}
 	}
-	enter(reader, streamShare.Each)
+	enter(reader, streamQuota.Each)
 	enter(root, maxStreams)
 }
 
@@ -435,7 +435,7 @@ func TestStreamsOfReaders(t *testing.T) {
 func TestRefusedConnectionsAffectNoUser(t *testing.T) {
 	n := rooted{rec: record.New(muteBegan, 0)}
 	s := New(n, Config{})
-	s.admission.share = quota.Quota{}
+	s.admission.quota = quota.Quota{}
 	mine, other := net.Pipe()
 	defer mine.Close()
 	defer other.Close()

@@ -129,7 +129,7 @@ const (
 
 // admission counts open connections on the unix socket.
 type admission struct {
-	share quota.Quota // of all accounts but root's
+	quota quota.Quota // of all accounts but root's
 
 	mu    sync.Mutex
 	open  map[uint32]int // by account
@@ -144,14 +144,14 @@ func newAdmission() *admission {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		most = int(min(maxOfUsers, limit.Cur/2/descriptorsEach))
 	}
-	return &admission{share: quota.Quota{All: most, Each: maxOfAccount}, open: map[uint32]int{}}
+	return &admission{quota: quota.Quota{All: most, Each: maxOfAccount}, open: map[uint32]int{}}
 }
 
 // enter counts a connection, or reports that the account or all of them have too many.
 func (a *admission) enter(account uint32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.share.Allows(a.open[account], a.users, 1) {
+	if !a.quota.Allows(a.open[account], a.users, 1) {
 		return false
 	}
 	a.users++
@@ -196,7 +196,7 @@ type localListener struct {
 
 func (s *Server) newLocalListener(l *net.UnixListener) (*localListener, error) {
 	socket, err := l.File()
-	return &localListener{Listener: l, socket: socket, s: s, arrivals: newArrivals(s.admission.share.All/2, s.accounts.of)}, err
+	return &localListener{Listener: l, socket: socket, s: s, arrivals: newArrivals(s.admission.quota.All/2, s.accounts.of)}, err
 }
 
 func (d *localListener) Accept() (net.Conn, error) {

@@ -186,7 +186,7 @@ func TestMadeContainersHaveNoAccounts(t *testing.T) {
 		s := New(mute{}, Config{Registry: &oneContainer{api.Container{ID: containerA, PodUID: "pod-a"}}})
 		s.containersOf = func(net.Conn, int) (string, bool) { made++; return containers(made), true }
 		s.rights.effective = ^uint64(0) // so that this process does not manage the daemon
-		s.admission.share = quota.Quota{All: 64, Each: 64}
+		s.admission.quota = quota.Quota{All: 64, Each: 64}
 		_, c := unixPair(t)
 		defer c.Close()
 		for range 200 {
@@ -226,11 +226,11 @@ func TestConnectionsOfPodsAreCounted(t *testing.T) {
 	if first == nil || open() != 1 {
 		t.Fatalf("got %v and %d open connections, want 1", first, open())
 	}
-	s.admission.share = quota.Quota{}
+	s.admission.quota = quota.Quota{}
 	if connect() != nil || open() != 1 {
 		t.Errorf("a connection too many: %d count, want 1", open())
 	}
-	s.admission.share = quota.Quota{All: 10, Each: 10}
+	s.admission.quota = quota.Quota{All: 10, Each: 10}
 	s.budgets.of[first.account] = &bucket{tokens: -budgetRate, at: time.Now().Add(time.Hour)} // and it does not fill
 	if connect() != nil || open() != 1 {
 		t.Errorf("a connection without tokens: %d count, want 1", open())

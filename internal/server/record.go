@@ -121,8 +121,8 @@ const (
 	maxStreams = 64 // of all accounts but those that manage the daemon, which have as many again
 )
 
-// streamShare divides the streams among accounts.
-var streamShare = quota.Quota{All: maxStreams, Each: 8}
+// streamQuota divides the streams among accounts.
+var streamQuota = quota.Quota{All: maxStreams, Each: 8}
 
 // streams counts the open streams.
 type streams struct {
@@ -145,7 +145,7 @@ func (s *streams) enter(by caller) (leave func(), err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if by.all && s.open[key] >= maxStreams || !by.all && !streamShare.Allows(s.open[key], s.all, 1) {
+	if by.all && s.open[key] >= maxStreams || !by.all && !streamQuota.Allows(s.open[key], s.all, 1) {
 		return nil, TooMany("stream the record: too many streams are open; close one, or read /v1/record")
 	}
 	count := func(n int) {

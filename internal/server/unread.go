@@ -11,8 +11,8 @@ import (
 // have no limit, and a front end of their own.
 const smallReply = 16 << 10 // replies up to this size do not count: the number of connections bounds them
 
-// unreadShare divides the bytes of unread replies among accounts.
-var unreadShare = quota.Quota{All: 64 << 20, Each: 16 << 20}
+// unreadQuota divides the bytes of unread replies among accounts.
+var unreadQuota = quota.Quota{All: 64 << 20, Each: 16 << 20}
 
 // unread counts the bytes of replies that callers have not read.
 type unread struct {
@@ -26,7 +26,7 @@ type unread struct {
 func (u *unread) enter(account uint32, n int) (leave func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if mine := u.of[account]; mine > 0 && !unreadShare.Allows(mine, u.all, n) {
+	if mine := u.of[account]; mine > 0 && !unreadQuota.Allows(mine, u.all, n) {
 		return nil, false
 	}
 	count := func(n int) {

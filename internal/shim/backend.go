@@ -26,8 +26,8 @@ const (
 	pagesForRoot = 128
 )
 
-// pageShare divides the other pages among accounts.
-var pageShare = quota.Quota{All: maxPages - pagesForRoot, Each: 224}
+// pageQuota divides the other pages among accounts.
+var pageQuota = quota.Quota{All: maxPages - pagesForRoot, Each: 224}
 
 // Limits on what is reported of the pages of an account in one turn: as many hints, as many
 // finished requests, and as many requests that have begun or ended unmeasured. The pages of the
@@ -215,9 +215,9 @@ func (b *Backend) refusal(v server.ShimProcess) error {
 		return server.Conflict("the daemon is starting or stopping")
 	case b.uid != proc.Everyone && v.UID != uint32(b.uid):
 		return server.Forbidden("this daemon manages the processes of another user")
-	case taken >= maxPages, !v.All && taken >= pageShare.All:
+	case taken >= maxPages, !v.All && taken >= pageQuota.All:
 		return server.TooMany("%d processes have loaded the shim already", taken)
-	case !v.All && !pageShare.Allows(mine, taken, 1):
+	case !v.All && !pageQuota.Allows(mine, taken, 1):
 		return server.TooMany("%d of your processes have loaded the shim already, and %d in all", mine, taken)
 	}
 	return nil

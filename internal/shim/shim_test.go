@@ -281,8 +281,8 @@ func TestPageLimits(t *testing.T) {
 		}
 		return n
 	}
-	if n := take(of(1000), sub); n < 200 || n > pageShare.Each {
-		t.Errorf("one user got %d pages, want 200 to %d", n, pageShare.Each)
+	if n := take(of(1000), sub); n < 200 || n > pageQuota.Each {
+		t.Errorf("one user got %d pages, want 200 to %d", n, pageQuota.Each)
 	}
 	if !server.IsLimit(b.refusal(of(1000))) || !server.IsLimit(b.refusal(sub)) || b.refusal(of(1001)) != nil || b.refusal(of(0)) != nil {
 		t.Error("the limit of one user is not that user's alone")
@@ -302,7 +302,7 @@ func TestPageLimits(t *testing.T) {
 		t.Errorf("there are %d pages, want %d", len(b.connections), maxPages)
 	}
 	b.connections = nil
-	if n := take(ofContainer); n > pageShare.Each {
+	if n := take(ofContainer); n > pageQuota.Each {
 		t.Errorf("root of containers got %d pages", n)
 	}
 	b.connections, b.uid = nil, 1000
